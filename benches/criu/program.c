@@ -1,12 +1,13 @@
 /*
- * What runs in Debian's Linux and, as a program of Linux, in Fermata, for docs/criu.md: `./fermata bench --beside-criu` compiles it for both.
+ * The program that runs in Debian's Linux and, as a Linux program, in Fermata, for docs/criu.md:
+ * `./fermata bench --beside-criu` compiles it for both.
  *
  *   measured COMMAND...    runs the command and marks its instructions for tools/count
  *   hold BYTES FILE        holds so much memory that cannot be guessed
- *   calls OUT FILE         waits in many calls at once, and says in OUT what each of them returned
+ *   calls OUT FILE         waits in many calls at once, and writes to OUT what each of them returned
  *   state KIND FILE        gets into a state that a checkpointer may refuse
  *
- * Each but the first writes its process's number to FILE when it may be saved.
+ * Each but the first writes its process's number to FILE when it is ready to be saved.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -44,7 +45,7 @@
 
 #include "../marks.h"
 
-/* Says that this process may be saved. */
+/* Reports that this process is ready to be saved. */
 static void ready(const char *file)
 {
 	char text[16];
@@ -63,7 +64,7 @@ static __attribute__((noreturn)) void sleep_for_ever(void)
 
 /* ---- measuring ---- */
 
-/* Runs a command, which is counted from its start to its end. */
+/* Runs a command, which is measured from its start to its end. */
 static int measured(char **command)
 {
 	int status = 0;
@@ -78,7 +79,7 @@ static int measured(char **command)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 126;
 }
 
-/* The same data as the native program holds: benches/src/bin/save_restore.rs. */
+/* Holds the same data as the native program: benches/src/bin/save_restore.rs. */
 static void hold(size_t bytes, const char *file)
 {
 	uint64_t word = 0x9e3779b97f4a7c15ull, *held = malloc(bytes + 8);
@@ -207,7 +208,7 @@ static long c_pause(void)
 	return syscall(SYS_pause);
 }
 
-/* What each is called, what it returns undisturbed. */
+/* The name of each, and what it returns undisturbed. */
 static const struct waits {
 	const char *name;
 	long (*call)(void);
@@ -244,7 +245,7 @@ static const char *name_of(int error)
 	return error == 0 ? "0" : strerrorname_np(error);
 }
 
-/* A process per call, which says what that returned. */
+/* Starts a process per call, which writes what the call returned. */
 static int calls(const char *out, const char *file)
 {
 	pid_t pids[ALL];
@@ -295,7 +296,7 @@ static int calls(const char *out, const char *file)
 	if (connect(s, (void *)&a, sizeof a))
 		perror("connect");
 	if (fork() == 0) {
-		/* Nobody may be left to read. */
+		/* There may be no reader left. */
 		alarm(1);
 		_exit(open("/tmp/fifo", O_WRONLY) < 0);
 	}
@@ -368,7 +369,7 @@ static int state(const char *kind, const char *file)
 		if (ptrace(PTRACE_ATTACH, child, 0, 0) || waitpid(child, NULL, 0) < 0)
 			return fail(kind);
 	} else if (IS("terminal")) {
-		/* Who is saved has the terminal; its master stays with this process. */
+		/* The saved process has the terminal; its master stays with this process. */
 		int master = posix_openpt(O_RDWR | O_NOCTTY);
 		if (grantpt(master) || unlockpt(master))
 			return fail(kind);

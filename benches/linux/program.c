@@ -1,12 +1,14 @@
 /*
- * What runs in Debian's Linux and, as a program of Linux, in Fermata, for docs/linux-costs.md: `./fermata bench --beside-linux` compiles it for both.
+ * The program that runs in Debian's Linux and, as a Linux program, in Fermata, for docs/linux-costs.md:
+ * `./fermata bench --beside-linux` compiles it for both.
  *
  *   rows                       the names of all rows of calls
  *   row NAME                   makes the calls of a row again and again: once to warm up, once marked for tools/count
  *   whole NAME OUT COMMAND...  runs a command with OUT for its output, and marks its instructions
  *   tree DIRECTORY             makes ten directories there with twenty files each
  *
- * `row` and `whole` say `measured NAME REPETITIONS STATUS` when they are done, after the marks. With no status of 0 the row has no number.
+ * `row` and `whole` print `measured NAME REPETITIONS STATUS` when they are done, after the marks. Unless the status
+ * is 0 the row has no number.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +45,7 @@ static char *buffer;
 static volatile long caught;
 static uint32_t turn;
 
-/* A row that fails has no number: what is wrong is said, and the status tells. */
+/* A row that fails has no number: a message says why, and the status is not 0. */
 static void must(int holds, const char *what)
 {
 	if (__builtin_expect(!holds, 0)) {
@@ -52,7 +54,7 @@ static void must(int holds, const char *what)
 	}
 }
 
-/* Lets the console take what was said before, and the kernel do what it has put off, so that neither is counted here. */
+/* Lets the console take earlier output, and the kernel do deferred work, so that neither is counted here. */
 static void settled(void)
 {
 	usleep(300000);
@@ -130,7 +132,7 @@ static void pread_1m_loop(long n)
 		must(pread(fd, buffer, MEGABYTE, 0) == MEGABYTE, "pread");
 }
 
-/* Files that are new in each pass, so that every write finds none of the memory that it needs. */
+/* New files in each pass, so that every write has to allocate memory. */
 static void new_files(void)
 {
 	for (int i = 0; i < WRITES; i++) {
@@ -267,7 +269,7 @@ static void thread_loop(long n)
 	}
 }
 
-/* ---- two who take turns ---- */
+/* ---- two that take turns ---- */
 
 /* Another process that answers each message of so many bytes, until it is killed. */
 static void answered(size_t bytes)
@@ -360,7 +362,7 @@ static void no_setup(void) {}
 static const struct row {
 	const char *name;
 	long operations;
-	/* Bytes that it reads or writes; others have no more memory than they need, for that is what `fork` copies. */
+	/* Bytes that the row reads or writes; other rows have no more memory than they need, since `fork` copies it. */
 	size_t buffer;
 	/* Once, before anything. */
 	void (*setup)(void);
@@ -407,7 +409,7 @@ static int row(const char *name)
 		row->setup();
 		row->before();
 		settled();
-		/* The marked pass follows at once: who has slept is preferred by a scheduler for a while. */
+		/* The marked pass follows at once: a scheduler prefers a thread that has slept for a while. */
 		row->loop(row->operations);
 		row->before();
 		BEGIN;
@@ -426,7 +428,7 @@ static int row(const char *name)
 
 /* ---- whole programs ---- */
 
-/* Runs a command, which is counted from its start to its end. */
+/* Runs a command, which is measured from its start to its end. */
 static int whole(const char *name, const char *out, char **command)
 {
 	int status = 0, said = dup(1), file = opened(out, O_CREAT | O_TRUNC | O_WRONLY);
@@ -447,7 +449,7 @@ static int whole(const char *name, const char *out, char **command)
 	return 0;
 }
 
-/* Ten directories with twenty files each, of times that are the same whenever this is done. */
+/* Makes ten directories with twenty files each, with times that do not depend on when this runs. */
 static int tree(const char *at)
 {
 	static const struct timespec times[2] = { { 1000000000, 0 }, { 1000000000, 0 } };

@@ -75,7 +75,7 @@ pub fn all(report: &Report) -> bool {
 
 /// A port in a portset of its own.
 pub struct Door {
-    // In the order in which they must go.
+    // In the order in which they must be dropped.
     /// A reference to the port.
     pub port_ref: Ref,
     _port: Port,
@@ -87,7 +87,7 @@ pub struct Door {
 pub const ALIAS: u64 = 0xa11a5;
 
 impl Door {
-    /// A port in a portset at which nobody waits yet.
+    /// A port in a portset at which no server waits yet.
     pub fn new() -> Result<Self, String> {
         let portset = Portset::new().must("a portset")?;
         let set = portset.reference().must("a reference")?;
@@ -246,7 +246,7 @@ fn yield_2() -> Outcome {
         Some(&Role::new(Loop::YieldServer, &[])),
     )?;
     let seen = pair.run(MANY, PASSES)?;
-    // It has yielded to nobody before and after.
+    // Answers are also counted for yields before and after the measurement.
     let answers = seen.second.ok_or("no second thread")?.registers.rbp;
     if answers < MANY * PASSES {
         return Err(format!("only {answers} turns of the second thread"));
@@ -273,9 +273,8 @@ fn lock_unlock() -> Outcome {
 /// How often the contested mutex is tried until no time slice has ended in a run.
 const ATTEMPTS: usize = 5;
 
-/// Each unlocks in favour of the other and then waits for it: every lock waits. Where time is the
-/// host's, a slice may end between the two, and from then on the mutex is free; such a run is no
-/// measurement.
+/// Each thread unlocks in favour of the other and then waits for it: every lock waits. By the host's time, a slice
+/// may end between the two, and from then on the mutex is free; such a run is no measurement.
 fn lock_unlock_contested() -> Outcome {
     let mut outcome = lock_unlock_contested_once();
     for _ in 1..ATTEMPTS {
@@ -348,7 +347,7 @@ fn search() -> Outcome {
     let seen = alone(Loop::Search, &parameters, SEARCHES)?;
     let nothing = SEARCHES * Code::NotFound as u64;
     same("the sum of results", seen.seen[0], nothing)?;
-    // It does not end by itself, and all of this runs again and again.
+    // The segment would stay, and all of this is repeated.
     segment.destroy().must("destroy a segment")?;
     Ok(seen.sample)
 }
@@ -378,8 +377,8 @@ impl Places {
     }
 }
 
-/// Measures creating or destroying objects side by side. Both are done once before, so that the kernel has
-/// memory for them.
+/// Measures creating or destroying objects side by side. Both are done once before, so that the kernel has memory for
+/// them.
 fn create_destroy(kind: Type, which: Common) -> Outcome {
     let places = Places::new(OBJECTS);
     let sweep = |which: Common| -> Outcome {
@@ -394,7 +393,7 @@ fn create_destroy(kind: Type, which: Common) -> Outcome {
     if which == Common::Destroy {
         return sweep(Common::Destroy);
     }
-    // What was measured last counts.
+    // The last measured stretch counts.
     for place in 0..OBJECTS {
         places.destroy(kind, place)?;
     }

@@ -1,4 +1,4 @@
-//! What the benchmarks of the guest are made of.
+//! The parts of which the guest's benchmarks are made.
 //!
 //! A benchmark is a loop in assembly language ([`loops`]) that a thread of its own runs, alone or
 //! against the loop of a second thread; [`run`] makes the threads, waits, checks that the work was
@@ -8,7 +8,7 @@
 //!
 //! [`fluke`] is the set of the small operations, which several programs run.
 //!
-//! [`service`] measures what an interface adds to an RPC.
+//! [`service`] measures the additional cost of an interface over an RPC.
 //!
 //! Results go out over the machine's control channel ([`report`]), where `./fermata bench` reads
 //! them. Marker instructions around each measured stretch tell the counting plugin of the emulator

@@ -1,8 +1,8 @@
 //! The measured loops.
 //!
-//! They are written by hand so that a number says what the calls cost and not what a compiler made
-//! of a wrapper. A loop has what its work needs and one addition that sums up the result codes and
-//! lengths, so that a call that failed in the middle is noticed.
+//! They are written by hand so that a number is the cost of the calls, without that of a compiled wrapper. A loop has
+//! the instructions of its work and one addition that sums up the result codes and lengths, so that a failed call is
+//! noticed.
 //!
 //! A loop finds its parameters in [`Block`] (at [`block()`]), which it can reach from every space,
 //! runs the given number of passes, each of which begins and ends with a marker and a time stamp,
@@ -64,7 +64,7 @@ fermata_bench:
     .set SECOND, 192
     .set THIRD, 256
 
-    // The nops that the plugin looks for: their displacement says what they are.
+    // The nops that the plugin looks for: the displacement is the kind of mark.
     .macro mark kind
     .byte 0x0f, 0x1f, 0x80
     .long 0x4d524600 + \kind
@@ -123,7 +123,7 @@ fermata_bench_end:
     mov [rip + fermata_bench + CLOCK + 8], rdi
     ret
 
-    // The words of a register message, as the client has them first.
+    // The words of a register message, as the client sends them first.
     .macro client_words
     xor esi, esi
     mov edx, 2
@@ -135,8 +135,8 @@ fermata_bench_end:
     mov r14d, 8
     .endm
 
-    // RPC in registers. The reply's words are the next request's; where there are any, the server
-    // adds 1 to the first, so that the client's last first word tells that all of them arrived.
+    // RPC in registers. The reply's words are those of the next request; if there are any, the server adds 1 to the
+    // first, so that the client's last first word shows that all of them arrived.
     .macro rpc_short name, bytes, work
     .globl fermata_bench_\name\()_client
 fermata_bench_\name\()_client:
@@ -225,8 +225,8 @@ fermata_bench_rpc_0_fpu_server:
     syscall
     jmp 3b
 
-    // RPC through memory: port, bytes, where to send from, where to receive to. The client sends
-    // from where it receives; the server adds 1 to the first word.
+    // RPC through memory: port, bytes, address to send from, address to receive to. The client sends from where it
+    // receives; the server adds 1 to the first word.
     .globl fermata_bench_rpc_long_client
 fermata_bench_rpc_long_client:
 2:
@@ -315,7 +315,7 @@ fermata_bench_call_0_server:
     syscall
     jmp 3b
 
-    // An instruction that is none; the handler steps over it.
+    // An invalid instruction; the keeper steps over it.
     .globl fermata_bench_exception_client
 fermata_bench_exception_client:
 2:
@@ -348,8 +348,7 @@ fermata_bench_exception_server:
     syscall
     jmp 3b
 
-    // Another handler, which is told all registers, and answers with them: portset, and room for the
-    // message.
+    // Another keeper, which receives all registers, and answers with them: portset, and room for the message.
     .globl fermata_bench_exception_long_server
 fermata_bench_exception_long_server:
     mov rbp, [rip + fermata_bench + SECOND]
@@ -376,7 +375,7 @@ fermata_bench_exception_long_server:
     syscall
     jmp 3b
 
-    // Touches one page after the other: the first address. The next pass goes on where this one ends.
+    // Touches one page after the other: the first address. The next pass continues where this one ends.
     .globl fermata_bench_fault_client
 fermata_bench_fault_client:
 2:
@@ -394,8 +393,8 @@ fermata_bench_fault_client:
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
-    // Their keepers: portset, a mapping, its state, and a reference to the region with the pages. The one
-    // lets the mapping grow until it shows the absent page.
+    // The keepers for these: portset, a mapping, its state, and a reference to the region with the pages. The first
+    // lets the mapping grow until it covers the absent page.
     .macro fault_keeper way
     mov rsp, [rip + fermata_bench + THIRD + 16]
     mov rbp, [rip + fermata_bench + THIRD]
@@ -430,12 +429,12 @@ fermata_bench_fault_client:
 fermata_bench_growing_keeper:
     fault_keeper grow
 
-    // The other moves the mapping to the absent page, with that page behind it.
+    // The second moves the mapping to the absent page, with that page behind it.
     .globl fermata_bench_moving_keeper
 fermata_bench_moving_keeper:
     fault_keeper move
 
-    // RPC with 0 bytes back: port, bytes, where to send from, and how far away the next message is.
+    // RPC with 0 bytes back: port, bytes, address to send from, and the distance to the next message.
     .globl fermata_bench_restart_client
 fermata_bench_restart_client:
 2:
@@ -465,7 +464,7 @@ fermata_bench_restart_client:
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
-    // Its server: portset, bytes, where to receive to, and how far away the next message goes.
+    // Its server: portset, bytes, address to receive to, and the distance to the next message.
     .globl fermata_bench_restart_server
 fermata_bench_restart_server:
     mov rsp, [rip + fermata_bench + SECOND + 16]
@@ -493,7 +492,7 @@ fermata_bench_restart_server:
     syscall
     jmp 3b
 
-    // How late a thread is that sleeps until one deadline after the other: see `Lateness`. The first
+    // Measures the lateness of a thread that sleeps until one deadline after the other: see `Lateness`. The first
     // deadline is in rbx, and the time-stamp counter at time 0 of the clock in rbp.
     .globl fermata_bench_latency
 fermata_bench_latency:
@@ -624,8 +623,8 @@ fermata_bench_one_call:
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
-    // A search of a region that finds nothing, again and again: the region, its end, the call's number. A call that
-    // gives others a turn in between is begun again by the kernel.
+    // A search of a region that finds nothing, repeatedly: the region, its end, the call's number. If the call pauses
+    // for other threads, the kernel begins it again.
     .globl fermata_bench_search
 fermata_bench_search:
 2:
@@ -670,7 +669,7 @@ fermata_bench_two_calls:
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
-    // The same without an end.
+    // The same, for ever.
     .globl fermata_bench_two_calls_server
 fermata_bench_two_calls_server:
     xor ebp, ebp
@@ -753,7 +752,7 @@ fermata_bench_busy:
     register_bytes = const abi::state::REGISTER_WORDS * 8,
 );
 
-/// Where the registers stand in an exception message.
+/// The offset of the registers in an exception message.
 const EXCEPTION_REGISTERS: usize = core::mem::offset_of!(abi::message::ExceptionMessage, registers);
 
 macro_rules! loops {
@@ -859,7 +858,7 @@ loops! {
     Busy fermata_bench_busy;
 }
 
-/// What [`Loop::Latency`] has measured.
+/// The measurements of [`Loop::Latency`].
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Lateness {
@@ -871,7 +870,7 @@ pub struct Lateness {
     pub sum: u64,
     /// The greatest lateness.
     pub worst: u64,
-    /// Deadlines that passed before it ran for the one before.
+    /// Deadlines that passed before the thread ran for the previous one.
     pub missed: u64,
 }
 
@@ -887,35 +886,35 @@ extern "C" {
 /// The block as the loops have left it.
 #[must_use]
 pub fn block() -> Block {
-    // SAFETY: `Block` describes the 256 bytes that the assembly code sets aside, which hold numbers
-    // only; threads that write there meanwhile are why it is a volatile read.
+    // SAFETY: `Block` describes the 320 bytes that the assembly code sets aside, which hold numbers only; the read is
+    // volatile because threads write there meanwhile.
     unsafe { (&raw const fermata_bench).read_volatile() }
 }
 
 /// Sets the block. No loop may be running.
 pub fn set_block(block: Block) {
-    // SAFETY: as for `block`; nobody else writes.
+    // SAFETY: as for `block`; no loop writes there.
     unsafe { (&raw mut fermata_bench).write_volatile(block) };
 }
 
-/// What [`Loop::Latency`] has measured up to now.
+/// The measurements of [`Loop::Latency`] up to now.
 #[must_use]
 pub fn lateness() -> Lateness {
-    // SAFETY: `Lateness` describes the 40 bytes that the assembly code sets aside, which hold numbers
-    // only; the thread that writes there meanwhile is why it is a volatile read.
+    // SAFETY: `Lateness` describes the 40 bytes that the assembly code sets aside, which hold numbers only; the read
+    // is volatile because the thread writes there meanwhile.
     unsafe { (&raw const fermata_lateness).read_volatile() }
 }
 
-/// Sets what [`Loop::Latency`] begins with. It must not be running.
+/// Sets the initial values for [`Loop::Latency`], which must not be running.
 pub fn set_lateness(lateness: Lateness) {
-    // SAFETY: as for `lateness`; nobody else writes.
+    // SAFETY: as for `lateness`; the loop does not write there.
     unsafe { (&raw mut fermata_lateness).write_volatile(lateness) };
 }
 
-/// Measures a stretch of compiled code: the block holds its times afterwards.
+/// Measures a stretch of compiled code. Afterwards the block has its times.
 #[inline(always)]
 pub fn stretch<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: they write to the block and change no register that a function must keep.
+    // SAFETY: these functions write to the block and change no register that a function must preserve.
     unsafe { fermata_bench_begin() };
     let result = f();
     // SAFETY: as above.

@@ -1,7 +1,7 @@
 //! Pages that a second space sees and that may be absent.
 //!
-//! The second space has a mapping of a region of the program's own space; what the program maps
-//! there is what the second space finds. Where there is nothing, the region's keeper is asked.
+//! The second space has a mapping of a region of the program's own space; it sees what the program maps there. Where
+//! nothing is mapped, the region's keeper is asked.
 use crate::loops::Loop;
 use crate::run::{Must, Role};
 use crate::twin::Twin;
@@ -15,7 +15,7 @@ use rt::obj::{Mapping, Ref, Region};
 
 /// Pages of this program that a [`Twin`] sees through a region with a keeper.
 pub struct Pages {
-    // In the order in which they must go.
+    // In the order in which they must be dropped.
     view: Mapping,
     supplied: Mapping,
     region_ref: Ref,
@@ -71,8 +71,7 @@ impl Pages {
         self.base
     }
 
-    /// A thread that receives from the portset and supplies one page at a time, in one of the ways of
-    /// keepers.
+    /// A thread that receives from the portset and supplies one page at a time, as one of the keepers.
     pub fn keeper(&mut self, way: Loop, portset: u64) -> Result<Role, String> {
         let segment = self.segment.as_ref().ok_or("no segment")?;
         Ok(Role::new(
@@ -86,7 +85,7 @@ impl Pages {
         ))
     }
 
-    /// The address behind the page that the keeper supplied last.
+    /// The end address of the page that the keeper supplied last.
     #[must_use]
     pub fn supplied_to(&self) -> u64 {
         let word = |i: usize| {
@@ -131,12 +130,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // The addresses are free when nothing is mapped there.
+        // The addresses are freed when nothing is mapped there.
         let _ = self.supplied.at().destroy();
         let _ = self.supplied.at().create();
         rt::window::give_addresses(self.base, self.size);
         if let Some(segment) = self.segment.take() {
-            // Nobody uses it any more; what cannot be given back goes with the program.
+            // It is not used any more; if it cannot be destroyed, it goes with the program.
             let _ = segment.destroy();
         }
     }

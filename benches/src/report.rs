@@ -1,9 +1,9 @@
-//! What goes out over the control channel: a line per result.
+//! The lines on the control channel: one per result.
 //!
-//! `bench NAME UNIT OPERATIONS TICKS NANOSECONDS MARKS` is a sample: so many operations of that unit
-//! took so long, and its stretch is the last of so many that were marked since the line before.
-//! `bench-value NAME UNIT VALUE COUNT MARKS` is something that has no duration, an average over
-//! COUNT. `bench-failed NAME MARKS WHY` is a benchmark that did not do its work.
+//! `bench NAME UNIT OPERATIONS TICKS NANOSECONDS MARKS` is a sample: so many operations of that unit took so long,
+//! and its stretch is the last of MARKS that were marked since the line before. `bench-value NAME UNIT VALUE COUNT
+//! MARKS` is a value without a duration, an average over COUNT. `bench-failed NAME MARKS WHY` is a benchmark that has
+//! failed.
 use crate::loops;
 use alloc::format;
 use alloc::string::String;
@@ -34,7 +34,7 @@ impl Sample {
     }
 }
 
-/// What a benchmark says: a sample, or why there is none.
+/// The result of a benchmark: a sample, or why there is none.
 pub type Outcome = Result<Sample, String>;
 
 /// Writes a line. If that fails it cannot be reported either.
@@ -50,22 +50,22 @@ fn take_marks() -> u64 {
     marks
 }
 
-/// Which benchmarks are wanted, and whether they are reported.
+/// Which benchmarks are wanted, and whether their results are reported.
 #[derive(Debug)]
 pub struct Report {
     filter: Option<String>,
-    /// Why benchmarks failed that are not reported.
+    /// Why unreported benchmarks failed.
     unsaid: RefCell<Vec<String>>,
 }
 
 impl Report {
-    /// Those that the first argument asks for: parts of names, separated by commas.
+    /// The benchmarks of the first argument: parts of names, separated by commas.
     #[must_use]
     pub fn from_arguments() -> Self {
         Report::of_filter(rt::start().args.get(1).map_or("", String::as_str))
     }
 
-    /// Those that this asks for.
+    /// The benchmarks of this filter.
     #[must_use]
     pub fn of_filter(filter: &str) -> Self {
         Report {
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    /// Which benchmarks failed without a report, and why.
+    /// Which unreported benchmarks failed, and why.
     #[must_use]
     pub fn unsaid(&self) -> String {
         self.unsaid.borrow().join(", ")
@@ -108,7 +108,7 @@ impl Report {
         })
     }
 
-    /// As [`Report::bench`], for something that has no duration: an average, and over how many.
+    /// As [`Report::bench`], for a value without a duration: an average, and the number of items.
     pub fn value(
         &self,
         name: &str,

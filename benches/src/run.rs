@@ -10,13 +10,13 @@ use rt::{sys, thread, time};
 
 /// How long a measurement may take, in nanoseconds of the guest.
 const PATIENCE: u64 = 20_000_000_000;
-/// How long a server gets to reach its wait, in nanoseconds of the guest.
+/// The time for a server to reach its wait, in nanoseconds of the guest.
 const SETTLE: u64 = 200_000;
 
 /// A thread to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
-    /// What it runs.
+    /// The loop that it runs.
     pub code: Loop,
     /// A reference to its space; 0 for the program's own.
     pub space: u64,
@@ -31,7 +31,7 @@ impl Role {
         Role::within(0, code, parameters)
     }
 
-    /// A role in a twin. Parameters that are addresses of this program are the twin's.
+    /// A role in a twin. Parameters that are addresses of this program become addresses in the twin.
     #[must_use]
     pub fn within(space: u64, code: Loop, parameters: &[u64]) -> Self {
         let mut all = [0; 8];
@@ -74,7 +74,7 @@ pub struct Pair {
     first: Thread,
     second: Option<Thread>,
     third: Option<Thread>,
-    /// The space of the first one, as [`Role::space`].
+    /// The space of the first thread, as in [`Role::space`].
     space: u64,
     parameters: [[u64; 8]; 3],
 }
@@ -130,15 +130,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Lets them run: the second first, so that it waits when the first begins. Two passes, of
-    /// which the first fills caches of all kinds.
+    /// Lets the threads run: the second first, so that it waits when the first begins. Of two passes, the first fills
+    /// caches of all kinds.
     pub fn run(self, repetitions: u64, passes: u64) -> Result<Seen, String> {
         let me = thread::current().must("this thread")?;
         let marks = loops::block().marks;
         loops::set_block(Block {
             repetitions,
             passes,
-            // The first one wakes this thread when it is done.
+            // The first thread wakes this thread when it is done.
             waiter: address_in(self.space, me.handle()),
             marks,
             first: self.parameters[0],

@@ -1,4 +1,4 @@
-//! Calls of a service through its interface: what proxy and stub add to the RPC.
+//! Calls of a service through its interface: the additional cost of proxy and stub over the RPC.
 //!
 //! Client and server are two threads of one program, as compiled.
 use crate::loops;
@@ -14,15 +14,15 @@ use rt::sync::Mutex;
 
 /// Calls of a pass.
 const MANY: u64 = 2000;
-/// Bytes that are read at once.
+/// Bytes of one read.
 const BYTES: usize = 4096;
 
-/// What is read, and where it goes: one page on either side. Where a buffer of the heap lies, and how many pages it is
-/// on, changes with the program.
+/// The data that is read, and its destination: one page on either side. The address of a buffer of the heap, and how
+/// many pages it touches, would change with the program.
 #[repr(C, align(4096))]
 struct Page([u8; BYTES]);
 
-/// What is measured.
+/// The interface that is measured.
 #[interface]
 pub trait Measured {
     /// Nothing. Errors: none of its own. May be repeated.
@@ -91,7 +91,7 @@ pub fn all(report: &Report) -> bool {
     good
 }
 
-/// The same source with an object of the program.
+/// The same source, with an object in the program.
 fn direct() -> Outcome {
     let own = Own::new(Data(Rc::new(Page([7; BYTES]))));
     let mut object: Box<dyn MeasuredCalls> = black_box(Box::new(own));
@@ -121,7 +121,7 @@ fn start() -> Result<Ref, alloc::string::String> {
     Err("the server does not start".into())
 }
 
-/// Measures a call that goes on with what the last one returned.
+/// Measures a call whose argument is the previous result.
 #[inline(always)]
 fn measure<T: Copy>(
     first: T,
@@ -136,7 +136,7 @@ fn measure<T: Copy>(
     }
     let last = loops::stretch(|| {
         let mut last = last?;
-        // What a client has its session in can be reached by others.
+        // Other code could reach a client's session.
         let client = black_box(&mut client);
         for _ in 0..MANY {
             last = call(client, last)?;

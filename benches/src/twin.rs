@@ -1,12 +1,12 @@
-//! A second space with the program's own memory in it, in a process wherever the program is.
+//! A second space with the program's own memory in it, at a process's addresses even if the program is collocated.
 use abi::state::{MappingState, RegionState, SpaceState};
 use abi::Code;
 use base::place;
 use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
 use rt::obj::{Mapping, Ref, Region, Space};
 
-/// An address of this program as the space has it: 0 is the program's own, any other a reference to a [`Twin`]. They differ only where the
-/// program is collocated. What is no address of the program stays as it is.
+/// An address of this program in a space: 0 is the program's own space, any other value a reference to a [`Twin`].
+/// The two differ only if the program is collocated. A value that is no address of the program is returned unchanged.
 #[must_use]
 pub fn address_in(space: u64, here: u64) -> u64 {
     let offset = here.wrapping_sub(place::start());
@@ -16,10 +16,11 @@ pub fn address_in(space: u64, here: u64) -> u64 {
     }
 }
 
-/// A space in which the program's memory has the same addresses; where the program is collocated, those that it has in a process.
+/// A space in which the program's memory has the same addresses; if the program is collocated, the addresses that it
+/// has in a process.
 #[derive(Debug)]
 pub struct Twin {
-    // In the order in which they must go.
+    // In the order in which they must be dropped.
     _mapping: Mapping,
     _region: Region,
     /// A reference to the space.

@@ -1,4 +1,5 @@
-//! The small operations of a program that is collocated, in instructions: `collocated [FILTER]`. It has to be placed in the kernel.
+//! Benchmarks of the small operations of a collocated program, in instructions: `collocated [FILTER]`. It has to be
+//! placed in the kernel.
 #![no_std]
 #![no_main]
 
@@ -11,10 +12,11 @@ use benches::report::{Outcome, Report};
 
 rt::entry!(main);
 
-/// A row, and what is measured.
+/// A row, and the function that measures it.
 type Measured = (&'static str, fn() -> Outcome);
 
-/// All of them. The client of `rpc_0` and `rpc_4096` is a process, that of `rpc_0_within` a thread beside the server.
+/// All rows. The client of `rpc_0` and `rpc_4096` is a process, that of `rpc_0_within` a thread of the server's
+/// program.
 const ROWS: [Measured; 4] = [
     ("collocated_null_call", fluke::null_call),
     ("collocated_rpc_0", || {
@@ -33,7 +35,7 @@ fn main() -> u8 {
                 return Err(String::from("the program is in a process"));
             }
             let sample = run()?;
-            // Where instructions are counted the counter counts those.
+            // Where instructions are counted, the counter counts them.
             Ok((sample.ticks / sample.operations, sample.operations))
         });
     }

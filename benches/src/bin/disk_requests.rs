@@ -1,8 +1,9 @@
-//! What requests cost that go to a disk's driver, and reads of a file in memory: `disk_requests [FILTER]`. Needs the system port (`trust`).
+//! The costs of requests to a disk's driver, and of reads of a file in memory: `disk_requests [FILTER]`. Needs the
+//! system port (`trust`).
 //!
-//! A request is one of `services::block`, in a session with the driver: what it costs the client, the driver, the
-//! kernel and whoever else runs until the data is in the client's own memory (a read) or in the device (a write). The
-//! disk has zeros wherever it is read, and forgets what is written, so that a read is seen to have been done.
+//! A request is one of `services::block`, in a session with the driver. Its cost is that of the client, the driver,
+//! the kernel and whatever else runs until the data is in the client's own memory (a read) or in the device (a
+//! write). The disk reads as zeros everywhere, and drops what is written, so that a read can be checked.
 #![no_std]
 #![no_main]
 
@@ -28,21 +29,21 @@ const PAGE: u64 = 4096;
 /// A file in memory, and its length.
 const FILE: &str = "/tmp/disk-requests";
 const LENGTH: u64 = 256 * 1024;
-/// What the memory has into which is read, which the disk does not have.
+/// The previous content of the memory that is read into, which the disk does not have.
 const OTHER: u8 = 0xa5;
 
-/// What is asked for.
+/// The kind of request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
     Write,
 }
 
-/// Where.
+/// The order of the places.
 #[derive(Clone, Copy)]
 enum Order {
     Random,
-    /// One behind the other, from the first sector on.
+    /// Each behind the one before, from the first sector on.
     Sequential,
 }
 
@@ -60,7 +61,7 @@ impl Disk {
         Ok(Disk { session, sectors })
     }
 
-    /// Where the request of this number goes.
+    /// The place of the request with this number.
     fn place(&self, order: Order, random: &mut fastrand::Rng, number: u64, sectors: u64) -> u64 {
         match order {
             Order::Random => random.u64(..self.sectors / sectors) * sectors,
@@ -68,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Waits until requests are done, of which these are open.
+    /// Waits until some of the `open` requests are done.
     fn done(&mut self, open: u64) -> Result<u64, String> {
         let (done, failed) = self.session.done().must("done")?;
         match done & !open {
@@ -79,7 +80,7 @@ impl Disk {
         }
     }
 
-    /// Takes what a read has read.
+    /// Copies the data of a read.
     fn take(&mut self, tag: u64, into: &mut [u8]) -> Result<(), String> {
         let length = self.session.data(tag, into).must("data")?;
         self.session.release(tag).must("release")?;
@@ -89,7 +90,7 @@ impl Disk {
         }
     }
 
-    /// So many requests, one at a time.
+    /// Makes so many requests, one at a time.
     fn one_by_one(
         &mut self,
         kind: Kind,
@@ -116,7 +117,7 @@ impl Disk {
         Ok(())
     }
 
-    /// So many reads at random places, as many of them at a time as a session has.
+    /// Makes so many reads at random places, as many of them at a time as a session allows.
     fn many(&mut self, count: u64, data: &mut [u8]) -> Result<(), String> {
         let mut random = fastrand::Rng::with_seed(1);
         let sectors = data.len() as u64 / SECTOR;
@@ -151,7 +152,7 @@ impl Disk {
     }
 }
 
-/// Measures requests after some that are not counted, and looks at what the last of them has read.
+/// Measures requests after some that are not counted, and checks what the last of them has read.
 fn measured(
     kind: Kind,
     bytes: u64,
@@ -181,10 +182,10 @@ fn parallel() -> Outcome {
     measured(Kind::Read, PAGE, |count, data| disk.many(count, data))
 }
 
-/// Van Maren's trace: so many requests, so many of them at once at most, and most of them one at a time. That of the
-/// thesis cannot be had; this one follows from a seed, half of it writes, of 4 or 8 KB. One burst in 64 requests, of
-/// any length up to the most, has as many at a time; a client that outlives the driver asks, as it does for a file
-/// system, and gives the driver as many as a session has.
+/// Van Maren's trace: so many requests, at most so many of them at once, and most of them one at a time. The trace of
+/// the thesis is not available; this one follows from a seed, and half of it is writes, of 4 or 8 KB. One in 64
+/// requests begins a burst of any length up to the most. The client is one that outlives the driver, as for a file
+/// system, and gives the driver as many requests as a session allows.
 const TRACE: u64 = 44_519;
 const AT_ONCE: u64 = 102;
 
@@ -214,7 +215,7 @@ fn replay(disk: &mut SystemDisk, sectors: u64, requests: u64) -> Result<u64, Str
         }
         for _ in 0..burst {
             let (_, outcome) = disk.wait().must("wait")?;
-            // The first byte and the last: looking at all would be most of the work.
+            // The first byte and the last: checking all of them would be most of the work.
             let read = outcome.must("a request")?;
             if [read.first(), read.last()]
                 .into_iter()
@@ -271,7 +272,7 @@ fn file() -> Outcome {
 
 fn main() -> u8 {
     let report = Report::from_arguments();
-    // The server of files looks at the disk when the machine starts. When it answers, with an error, it has done so.
+    // The file server opens the disk when the machine starts. Its answer, an error, shows that it has done so.
     let _ = rt::fs::stat("/disk/none", false);
     let (random, sequential) = (Order::Random, Order::Sequential);
     let mut good = report.bench("blk_read_4k", "request", || {

@@ -55,8 +55,8 @@ fn main() -> u8 {
     u8::from(!good)
 }
 
-/// The time-stamp counter at time 0 of the clock. Read before the clock is, so that nobody seems to
-/// be earlier than it is.
+/// The time-stamp counter at time 0 of the clock. It is read before the clock, so that no thread seems to run earlier
+/// than it does.
 fn origin() -> u64 {
     // SAFETY: reads a counter.
     let ticks = unsafe { core::arch::x86_64::_rdtsc() };

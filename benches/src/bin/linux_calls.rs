@@ -1,8 +1,9 @@
-//! Calls of a Linux program: `linux_calls [FILTER]` runs a program that makes one call again and again, one run for each row.
+//! Calls of a Linux program: `linux_calls [FILTER]` runs a program that makes one call repeatedly, with one run for
+//! each row.
 //!
-//! The program is made here, so that a number says what the call costs and not what a library makes of it: an ELF file of one
-//! segment, whose first words say which loop is wanted and how often. It warms up, marks the stretch, and writes the time stamps and the
-//! clock of its begin and end to its output.
+//! The program is generated here, so that a number is the cost of the call, without that of a library: an ELF file of
+//! one segment, whose first words select the loop and the number of turns. It warms up, marks the stretch, and writes
+//! the time stamps and the clock of the beginning and the end to its output.
 #![no_std]
 #![no_main]
 
@@ -27,14 +28,14 @@ const FILE: &str = "/tmp/linux-calls.data";
 const DIRECTORY: (&str, u32) = ("/tmp/linux-calls.d", 64);
 /// A program that it executes, which exits.
 const EXIT: &str = "/tmp/linux-calls.exit";
-/// Where its output goes.
+/// The file of its output.
 const OUTPUT: &str = "/tmp/linux-calls.out";
-/// Where the program lies in its memory.
+/// The address at which the program is loaded.
 const BASE: u64 = 0x40_0000;
 /// Bytes of its memory beyond the program.
 const SPACE: u64 = 0x8000;
 
-/// The rows, and how often each does its work in the stretch; the order is that of the table of loops in the program.
+/// The rows, and how often each does its work in the stretch; in the order of the table of loops in the program.
 const ROWS: &[(&str, u64)] = &[
     ("linux_getppid", 1000),
     ("linux_clock", 1000),
@@ -66,7 +67,7 @@ fermata_linux:
     .set L_TIMES, fermata_linux_end - fermata_linux + 0x100
     .set L_BUFFER, L_TIMES + 0x1000
 
-    // A call of Linux: its result must not be an error.
+    // A Linux call: its result must not be an error.
     .macro linux number
     mov eax, \number
     syscall
@@ -74,8 +75,9 @@ fermata_linux:
     js fermata_linux_failed
     .endm
 
-    // Calls the setup of the wanted loop, then the loop: a few times to warm up, and as often as is wanted in a stretch that is
-    // marked. A loop is a function that keeps rbx and r12 to r15; rbx is where this begins, rbp the first stack, r12 the setup's own.
+    // Calls the setup of the selected loop, then the loop: a few turns to warm up, and the wanted number in a marked
+    // stretch. A loop is a function that preserves rbx and r12 to r15; rbx is the address of this program, rbp the
+    // initial stack, r12 is for the setup.
     .globl fermata_linux_entry
 fermata_linux_entry:
     mov rbp, rsp
@@ -120,7 +122,7 @@ fermata_linux_failed:
     mov edi, 1
     mov eax, 231
     syscall
-    // The clock, to rsi.
+    // The clock, stored at rsi.
 4:  mov edi, 1
     linux 228
     ret
@@ -239,7 +241,7 @@ fermata_linux_failed:
     linux 57                                // fork
     test eax, eax
     jz 26f
-    // The other ends are the child's: it ends when this one has.
+    // The other ends are the child's: it ends when this process has ended.
     mov edi, [rbx + L_BUFFER]
     linux 3
     mov edi, [rbx + L_BUFFER + 12]
@@ -403,19 +405,20 @@ extern "C" {
 /// Bytes of headers of an ELF file with one segment.
 const HEADERS: u64 = 64 + 56;
 
-/// An ELF file with one segment that may be read, written and executed, and begins with two words, which code does not use that has none.
+/// An ELF file with one segment that may be read, written and executed, and begins with two words, which code without
+/// parameters does not use.
 fn file(words: [u64; 2], code: &[u8], entry: u64) -> Vec<u8> {
     let entry = BASE + HEADERS + entry;
     let length = HEADERS + 16 + code.len() as u64;
     let mut file = Vec::new();
     file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    // An executable for x86-64; its entry, where the program headers are, and their number.
+    // An executable for x86-64; its entry, the offset of the program headers, and their number.
     file.extend_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
     for word in [entry, 64, 0] {
         file.extend_from_slice(&word.to_le_bytes());
     }
     file.extend_from_slice(&[0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    // To be loaded, with all rights.
+    // A loadable segment with all rights.
     file.extend_from_slice(&[1, 0, 0, 0, 7, 0, 0, 0]);
     for word in [0, BASE, BASE, length, length + SPACE, 4096] {
         file.extend_from_slice(&word.to_le_bytes());
@@ -436,13 +439,13 @@ fn exits() -> Vec<u8> {
 /// The program.
 fn program(row: usize, count: u64) -> Vec<u8> {
     let (begin, end) = (&raw const fermata_linux, &raw const fermata_linux_end);
-    // SAFETY: the assembly code above lies between the two, and nobody writes there.
+    // SAFETY: the assembly code above lies between the two, and is never written.
     let code = unsafe { core::slice::from_raw_parts(begin, end as usize - begin as usize) };
     let entry = &raw const fermata_linux_entry as u64 - begin as u64;
     file([row as u64, count], &code[16..], entry)
 }
 
-/// Runs a row; what it measured stands in the block afterwards.
+/// Runs a row; afterwards the block has the measurements.
 fn run(row: usize, count: u64) -> Outcome {
     let linux = Client::new("linux").must("the Linux personality")?;
     rt::fs::write_all(PROGRAM, &program(row, count), 0o755).must("the program")?;
@@ -456,7 +459,7 @@ fn run(row: usize, count: u64) -> Outcome {
                 rt::fs::write_all(&path, &[], 0o644).must("a file to be listed")?;
             }
         }
-        // Another row has made it.
+        // An earlier row has made it.
         Err(proto::Error::Exists) => {}
         error => error.must("the directory")?,
     }

@@ -1,5 +1,5 @@
-//! A Linux program: `linux_program [FILTER]` sorts the lines of a file of 1 MB with busybox, from the request
-//! to start it to the news of its end.
+//! A Linux program: `linux_program [FILTER]` sorts the lines of a file of 1 MB with busybox; measured from the
+//! request to start it to the notice of its end.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Touches 16 MB of fresh memory a byte at a time, under the memory manager: `memtest [FILTER]`.
+//! Touches 16 MB of fresh memory, a byte at a time, whose pages the memory server supplies: `memtest [FILTER]`.
 //!
 //! After the test of the same name of Ford et al., section 5.3: kernel fault handling, messages to
 //! the keeper, and user code.

@@ -1,7 +1,7 @@
-//! What datagrams and bytes of a connection cost, at both ends: `net_requests serve [FILTER]` in one machine, and
-//! `net_requests ask ADDRESS [FILTER]` in another one that is on the same wire.
+//! The costs of datagrams and of bytes of a connection, at both ends: `net_requests serve [FILTER]` in one machine,
+//! and `net_requests ask ADDRESS [FILTER]` in another one on the same wire.
 //!
-//! Both ends measure the same row at the same time, each its own instructions. A datagram's first byte says what it is for.
+//! Both ends measure the same row at the same time, each its own instructions. A datagram's first byte is its kind.
 #![no_std]
 #![no_main]
 
@@ -19,24 +19,25 @@ use rt::time;
 
 rt::entry!(main);
 
-/// Where the other end listens: to datagrams, and to connections.
+/// The ports of the other end: for datagrams, and for connections.
 const DATAGRAMS: u16 = 7;
 const STREAMS: u16 = 8;
-/// Datagrams that come back, and how many do so before that is counted.
+/// Datagrams that are echoed, and how many are before the measurement.
 const ECHOES: u64 = 500;
 const WARM: u64 = 100;
-/// Kilobytes that are sent, and how many before they are counted; bytes of a write.
+/// Kilobytes that are sent, and how many before the measurement; bytes of a write.
 const KILOBYTES: u64 = 1024;
 const WARM_KILOBYTES: u64 = 128;
 const PIECE: usize = 16 * 1024;
-/// What a datagram is for: it comes back; the stretch begins; it ends.
+/// The kinds of datagrams: to be echoed; the beginning of the stretch; its end.
 const ECHO: u8 = 0;
 const BEGIN: u8 = 1;
 const END: u8 = 2;
-/// How long something may take, in nanoseconds, and how long to wait for a server that may not be there yet.
+/// How long a step may take, in nanoseconds, and the pause before another attempt at a server that may not have
+/// started.
 const PATIENCE: u64 = 60_000_000_000;
 const PAUSE: u64 = 100_000_000;
-/// How long until a datagram counts as lost, and how often a row is begun.
+/// After how many nanoseconds a datagram counts as lost, and how often a row is attempted.
 const LOST: u64 = 5_000_000_000;
 const ATTEMPTS: u32 = 4;
 
@@ -49,7 +50,7 @@ const ROWS: [(&str, usize); 4] = [
 ];
 const BULK: &str = "tcp_kb";
 
-/// A session, when there is a server.
+/// A session, once there is a server.
 fn open() -> Result<Network, String> {
     let deadline = time::now() + PATIENCE;
     loop {
@@ -61,8 +62,8 @@ fn open() -> Result<Network, String> {
     }
 }
 
-/// Sends back what comes until a stretch has begun and ended: as many datagrams as came meanwhile, and one, since the
-/// first that is sent and the last that has come are half of one each. A stretch that begins anew counts from there.
+/// Echoes datagrams until a stretch has begun and ended. Returns how many were echoed meanwhile, plus one, since the
+/// first one sent and the last one received are half of one each. If a stretch is begun again, counting begins again.
 fn answer(net: &mut Network, socket: Socket) -> Outcome {
     let next = |net: &mut Network| {
         let came = net.receive(socket, PATIENCE).must("receive")?;
@@ -110,7 +111,7 @@ fn insist(net: &mut Network, socket: Socket, to: Place, bytes: &[u8]) -> Result<
     Err("nobody answers".into())
 }
 
-/// Sends so many datagrams of this length, each when the one before it has come back. Whether all did.
+/// Sends so many datagrams of this length, each after the previous one has come back. Returns whether all did.
 fn echoes(
     net: &mut Network,
     socket: Socket,
@@ -121,7 +122,7 @@ fn echoes(
     for _ in 0..count {
         net.send(socket, to, bytes).must("send")?;
         match net.receive(socket, LOST).must("receive")? {
-            // Not every byte: that would be work of this program's own.
+            // Not every byte is checked: that would be work of this program's own.
             Some((from, came))
                 if from == to
                     && came.len() == bytes.len()
@@ -132,7 +133,8 @@ fn echoes(
     Ok(true)
 }
 
-/// Asks for datagrams of so many bytes. A datagram may be lost: then the stretch begins anew, for what is sent again is work of its own.
+/// Measures datagrams of so many bytes. If one is lost the stretch begins again, since sending it again is additional
+/// work.
 fn ask(net: &mut Network, to: IpAddr, length: usize) -> Outcome {
     let to = Place {
         address: to,
@@ -184,7 +186,7 @@ fn read(net: &mut Network, socket: Socket, kilobytes: u64) -> Result<(), String>
     Ok(())
 }
 
-/// Takes what is sent over a connection.
+/// Receives the data of a connection.
 fn take(net: &mut Network, listening: Socket) -> Outcome {
     let (socket, _) = net.accept(listening).must("accept")?;
     read(net, socket, WARM_KILOBYTES)?;

@@ -1,9 +1,9 @@
-//! How long the longest answer takes to a request to stop and to tell its state: `promptness [FILTER]`.
+//! The longest time for stopping a thread and reading its state: `promptness [FILTER]`.
 //!
-//! A thread is held in every state in which it can wait ([`guest_tests::holds`]), stopped, and asked for
-//! its state with references to its space and both peers, into memory that crosses the border of a page.
-//! The kernel has to look up every handle anew. Both calls are in the number from the first instruction to the last, the two that read the time-stamp
-//! counter around them too.
+//! A thread is held in every state in which it can wait ([`guest_tests::holds`]), stopped, and its state is read with
+//! references to its space and both peers, into memory that crosses a page border. The kernel has to look up every
+//! handle anew. The number covers both calls from the first instruction to the last, and includes the two readings of
+//! the time-stamp counter around them.
 #![no_std]
 #![no_main]
 
@@ -23,7 +23,7 @@ fn main() -> u8 {
     }))
 }
 
-/// The longest answer in ticks, and how many states were asked.
+/// The longest answer in ticks, and how many states were measured.
 fn worst() -> Result<(u64, u64), Failure> {
     let mut asker = Asker::new()?;
     let (mut worst, mut states) = (0, 0);

@@ -1,11 +1,10 @@
-//! What it costs that a call is rolled back: `restart [FILTER]`.
+//! The cost of rolling a call back: `restart [FILTER]`.
 //!
-//! After Ford et al., Interface and Execution Models in the Fluke Kernel, Table 3. A client sends
-//! 4 KB with `client_connect_send_over_receive`, from a page of which the kernel knows the
-//! translation, must find it (a soft fault) or must ask the page's keeper for it (a hard fault);
-//! or its server receives into such a page. Every message uses a page of its own. The counts of all
-//! six, and the kernel's events in them, tell what remedies cost and what is done twice
-//! (`docs/bench.md`).
+//! After Ford et al., Interface and Execution Models in the Fluke Kernel, Table 3. A client sends 4 KB with
+//! `client_connect_send_over_receive`, from a page whose translation the kernel knows, must find (a soft fault), or
+//! must request from the page's keeper (a hard fault); or its server receives into such a page. Every message uses a
+//! page of its own. The counts of all six rows, and the kernel's events in them, show the costs of the remedies and
+//! of the repeated work (`docs/bench.md`).
 #![no_std]
 #![no_main]
 

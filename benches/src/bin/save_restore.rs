@@ -1,8 +1,9 @@
-//! A process is saved in a file in memory, ended, and restored from it: `save_restore [FILTER]`. What its memory holds cannot be guessed.
+//! Saves a process in a file in memory, ends it, and restores it from the file: `save_restore [FILTER]`. Its memory
+//! holds pseudo-random data.
 //!
 //! The process is this program too: `save_restore hold BYTES` fills so much memory, writes a word to its output, and
-//! sleeps. `save_restore look BYTES` looks when it goes on after it was restored. `save_restore watch BYTES` goes on
-//! writing to its memory and reading the clock, and says how long it stood still.
+//! sleeps. `save_restore look BYTES` measures when it continues after a restore. `save_restore watch BYTES` keeps
+//! writing to its memory and reading the clock, and prints how long it stood still.
 #![no_std]
 #![no_main]
 
@@ -24,7 +25,7 @@ rt::entry!(main);
 const PROGRAM: &str = "/bench/save_restore";
 /// The image.
 const IMAGE: &str = "/tmp/bench-image";
-/// What the process says when it has filled its memory.
+/// The word that the process writes when it has filled its memory.
 const OUTPUT: &str = "/tmp/bench-image-ready";
 const READY: &str = "ready";
 /// How long to wait for that, in nanoseconds.
@@ -38,35 +39,36 @@ const ROWS: &[(&str, &str, usize)] = &[
     ("checkpoint_save_64", "checkpoint_restore_64", 64),
 ];
 
-/// The same, of a process whose memory is read while it runs: until the answer, and until it has executed its first instruction.
+/// The same, for a process whose memory is read while it runs: until the answer, and until it has executed its first
+/// instruction.
 const LAZY: &[(&str, &str, usize)] = &[
     ("checkpoint_lazy_2", "checkpoint_lazy_first_2", 2),
     ("checkpoint_lazy_16", "checkpoint_lazy_first_16", 16),
     ("checkpoint_lazy_64", "checkpoint_lazy_first_64", 64),
 ];
-/// How long it is left between its image and its restore, and how much of that it must miss to know that it was
-/// restored, in instructions: more than a turn of others.
+/// The time between the image and the restore, and the least gap in the counter by which the process knows that it
+/// was restored, in instructions: more than a turn of other programs.
 const BETWEEN: u64 = 50_000_000;
 const MISSED: u64 = 25_000_000;
 
-/// How long a process stands still while it is saved that writes and reads the clock all the time.
+/// How long a process stands still while it is saved, if it writes and reads the clock all the time.
 const STOPPED: &[(&str, usize)] = &[
     ("checkpoint_stopped_2", 2),
     ("checkpoint_stopped_16", 16),
     ("checkpoint_stopped_64", 64),
 ];
-/// The same with more, for machines that have the memory for it: only if these megabytes are asked for.
+/// The same with more memory, for machines that have it: only if these megabytes are requested.
 const LARGE: usize = 256;
 
-/// What is too short to be that, in nanoseconds: an interrupt, a page that is copied on write, the first part of what
-/// the checkpointer does before it stops anything.
+/// The time up to which a gap does not count, in nanoseconds: an interrupt, a page that is copied on write, the first
+/// part of the checkpointer's work before it stops anything.
 const STILL: u64 = 100_000;
-/// How much it writes to, in bytes.
+/// How many bytes the process writes to.
 const WRITTEN: usize = 1 << 20;
-/// How long it looks on, in nanoseconds, while its image is written.
+/// How long the process measures on, in nanoseconds, while its image is written.
 const LATER: u64 = 200_000_000;
-/// What it may have to wait then: a turn of who writes, one of what takes memory apart that others have left before, which runs
-/// as programs do, and what servers do in both.
+/// The longest gap allowed then: a turn of the program that writes, one of the thread that destroys what others have
+/// left, which runs at a program's priority, and the work of servers for both.
 const TURN: u64 = 25_000_000;
 
 fn main() -> u8 {
@@ -78,7 +80,7 @@ fn main() -> u8 {
     let report = Report::from_arguments();
     let mut good = true;
     for (save_row, restore_row, megabytes) in ROWS {
-        // Each row is made alone, so that one can be asked for without the other.
+        // Each row is measured alone, so that it can be requested without the other.
         good &= report.bench(save_row, "run", || save(*megabytes));
         good &= report.bench(restore_row, "run", || restore(*megabytes));
     }
@@ -109,10 +111,10 @@ fn main() -> u8 {
     u8::from(!good)
 }
 
-/// What a process does that holds memory.
+/// What a process that holds memory does afterwards.
 type Then = fn(&mut [u64]) -> u8;
 
-/// By the word for it.
+/// The function for a word of the command line.
 fn doing(word: &str) -> Option<Then> {
     match word {
         "hold" => Some(sleep),
@@ -129,14 +131,14 @@ fn sleep(held: &mut [u64]) -> u8 {
     }
 }
 
-/// The processor's counter, which the clock of a process that was restored does not follow: it counts instructions
+/// The processor's counter, which is not adjusted for a restored process as its clock is: it counts instructions
 /// where the machine's clock does.
 fn counter() -> u64 {
     // SAFETY: it reads a register that programs may read.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Looks at the counter until it has missed something of it, and says what it saw first then.
+/// Reads the counter until it has a gap, and prints the first value after the gap.
 fn look(held: &mut [u64]) -> u8 {
     let (mut last, mut first) = (counter(), 0);
     while first == 0 {
@@ -154,8 +156,8 @@ fn look(held: &mut [u64]) -> u8 {
     }
 }
 
-/// Writes to its memory and reads its clock until it has stood still, and `LATER` after that. Says for how long it did
-/// so, and the longest time later, both in nanoseconds.
+/// Writes to its memory and reads its clock until it has stood still, and for `LATER` after that. Prints how long it
+/// stood still, and the longest gap after that, both in nanoseconds.
 fn watch(held: &mut [u64]) -> u8 {
     let most = held.len().clamp(1, WRITTEN / 8);
     let (mut first, mut longest, mut end) = (0, 0, u64::MAX);
@@ -199,7 +201,7 @@ fn hold(bytes: &str, then: Then) -> u8 {
     then(&mut held)
 }
 
-/// A process that holds so much, and does this.
+/// A process that holds so much, and then does this.
 fn started(megabytes: usize, then: &str) -> Result<Process, String> {
     let native = Client::new("native").must("the manager")?;
     let output = Stdio::File {
@@ -222,7 +224,7 @@ fn started(megabytes: usize, then: &str) -> Result<Process, String> {
     Ok(process)
 }
 
-/// What the process has said when that is at least so many bytes.
+/// The output of the process, once it has at least so many bytes.
 fn said(least: usize) -> Result<String, String> {
     let end = time::now() + PATIENCE;
     loop {
@@ -253,7 +255,7 @@ fn save(megabytes: usize) -> Outcome {
     }
 }
 
-/// For how long the process stood still, as it sees it itself, and that it did so once.
+/// How long the process stood still by its own measurement, and that it did so once.
 fn stopped(megabytes: usize) -> Result<(u64, u64), String> {
     let process = started(megabytes, "watch")?;
     let saved = rt::checkpoint::save(&[**process.port()], IMAGE);
@@ -280,7 +282,7 @@ fn restore(megabytes: usize) -> Outcome {
     Ok(Sample::of_block(1))
 }
 
-/// Until the answer, and until the process has executed its first instruction.
+/// Measures until the answer, and until the process has executed its first instruction.
 fn lazily(megabytes: usize) -> Result<(Sample, u64), String> {
     let process = started(megabytes, "look")?;
     let saved = rt::checkpoint::save_and_stop(&[**process.port()], IMAGE);

@@ -1,9 +1,9 @@
-//! The longest stretches in which the kernel looks at no interrupt, whatever a program does: `stretch [FILTER]`.
+//! The longest stretches in which the kernel handles no interrupt, whatever a program does: `stretch [FILTER]`.
 //!
 //! A thread of the highest priority sleeps until a deadline that comes every 10,007 nanoseconds, which are
-//! instructions where instructions are counted. Beneath it the program makes the calls whose work a
-//! hostile program can make as large as it likes (`docs/proof.md`, loops). How late the thread is at most is
-//! the longest stretch, with the way to the thread.
+//! instructions where instructions are counted. Below it the program makes the calls whose work a hostile program can
+//! make as large as it likes (`docs/proof.md`, loops). The greatest lateness of the thread is the longest stretch,
+//! including the switch to the thread.
 #![no_std]
 #![no_main]
 
@@ -131,8 +131,8 @@ impl Watcher {
     }
 }
 
-/// The time-stamp counter at time 0 of the clock. Read before the clock is, so that nobody seems to
-/// be earlier than it is.
+/// The time-stamp counter at time 0 of the clock. It is read before the clock, so that no thread seems to run earlier
+/// than it does.
 fn origin() -> u64 {
     // SAFETY: reads a counter.
     let ticks = unsafe { core::arch::x86_64::_rdtsc() };
@@ -147,7 +147,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Threads in a space (a reference, 0 for the program's own) that make a call and wait in it for that.
+    /// Threads in a space (a reference, 0 for the program's own) that make a call and wait in it for `waiting`.
     fn new(registers: Registers, space: u64, waiting: Waiting) -> Result<Self, String> {
         Crowd::after(registers, space, waiting, || {})
     }
@@ -158,7 +158,7 @@ impl Crowd {
         Crowd::new(sleep, space, Waiting::Deadline)
     }
 
-    /// Threads that compute whenever nobody else does.
+    /// Threads that compute whenever no other thread runs.
     fn busy() -> Result<Self, String> {
         let mut crowd = Crowd::empty();
         for index in 0..CROWD {
@@ -182,7 +182,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// None yet, and the memory for all.
+    /// No threads yet, and the memory for all.
     fn empty() -> Self {
         let words = CROWD * OBJECT_SIZE / 16;
         Crowd {
@@ -191,7 +191,7 @@ impl Crowd {
         }
     }
 
-    /// As [`Crowd::new`], with something before each begins.
+    /// As [`Crowd::new`], with a function that runs before each thread begins.
     fn after(
         registers: Registers,
         space: u64,
@@ -292,8 +292,8 @@ fn ready(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// The deadlines of a crowd come that waits on a cond and is more important than the program, which makes calls
-/// meanwhile: the timer rings in the middle of one.
+/// The deadlines of a crowd come while it waits on a cond. The crowd is more important than the program, which makes
+/// calls meanwhile: the timer rings in the middle of one.
 fn timed_waits(watcher: &Watcher) -> Result<u64, String> {
     let (cond, mutex) = (Cond::new().must("a cond")?, Mutex::new().must("a mutex")?);
     let at = time::now() + 400_000_000;
@@ -338,7 +338,7 @@ fn port_end(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// Destroys the space in which all threads of the crowd are.
+/// Destroys the space that contains all threads of the crowd.
 fn space_end(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let _crowd = Crowd::asleep(twin.space_ref.handle())?;
@@ -348,14 +348,14 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// The space in which all threads of the crowd are loses its body, and gets a new one.
+/// Destroys the body of the space that contains all threads of the crowd, and makes a new one.
 fn space_body(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let _crowd = Crowd::asleep(twin.space_ref.handle())?;
     change_body(watcher, &twin)
 }
 
-/// A space loses its body, and gets a new one with the same state.
+/// Destroys the body of a space, and makes a new one with the same state.
 fn change_body(watcher: &Watcher, twin: &Twin) -> Result<u64, String> {
     let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
     let state = twin.space.get_state(0).must("get_state")?;
@@ -366,7 +366,7 @@ fn change_body(watcher: &Watcher, twin: &Twin) -> Result<u64, String> {
     })
 }
 
-/// The clock is set of the space in which all threads of the crowd sleep.
+/// Sets the clock of the space in which all threads of the crowd sleep.
 fn clock(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let _crowd = Crowd::asleep(twin.space_ref.handle())?;
@@ -379,7 +379,7 @@ fn clock(watcher: &Watcher) -> Result<u64, String> {
     watcher.during(|| twin.space.set_state(&later, 0).must("set_state"))
 }
 
-/// A mutex without a body, for which all threads of the crowd wait, gets one.
+/// Makes the body of a mutex for which all threads of the crowd wait.
 fn body(watcher: &Watcher) -> Result<u64, String> {
     let mutex = Mutex::new().must("a mutex")?;
     let (handle, identity) = (mutex.handle(), Ref::new().must("a reference")?);
@@ -392,7 +392,7 @@ fn body(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// The translations go of a region of which there are as many importers as a crowd has threads.
+/// Removes the translations of a region that has as many importers as a crowd has threads.
 fn importers(watcher: &Watcher) -> Result<u64, String> {
     let (region, reference) = exported(START_PAGE, PAGE_SIZE)?;
     let state = region.get_state(0, 0).must("get_state")?;
@@ -403,12 +403,12 @@ fn importers(watcher: &Watcher) -> Result<u64, String> {
     watcher.during(|| region.set_state(&state, 0, 0).must("set_state"))
 }
 
-/// The first page of a region, mapped as the page of that number behind the program's memory.
+/// The first page of a region, mapped as page number `index` behind the program's memory.
 fn page_of(region: &Ref, index: u64) -> Result<Mapping, String> {
     mapped(region, MEMORY_SIZE + index * PAGE_SIZE, PAGE_SIZE)
 }
 
-/// The beginning of a region, mapped to be read.
+/// The beginning of a region, mapped for reading.
 fn mapped(region: &Ref, start: u64, size: u64) -> Result<Mapping, String> {
     let mapping = Mapping::new().must("a mapping")?;
     let state = MappingState {
@@ -423,7 +423,7 @@ fn mapped(region: &Ref, start: u64, size: u64) -> Result<Mapping, String> {
     Ok(mapping)
 }
 
-/// A region of the program's own addresses, to be read, and a reference to it.
+/// A region of the program's own addresses, for reading, and a reference to it.
 fn exported(start: u64, size: u64) -> Result<(Region, Ref), String> {
     let region = Region::new().must("a region")?;
     let state = RegionState {
@@ -436,8 +436,9 @@ fn exported(start: u64, size: u64) -> Result<(Region, Ref), String> {
     Ok((region, reference))
 }
 
-/// A mapping ends by which half of all page tables were filled: with a page in each gigabyte, so that each has two tables
-/// of its own, in one of which it is found last. A few objects suffice, since regions of mappings are mapped in turn.
+/// Destroys a mapping that has filled half of all page tables: with a page in each gigabyte, so that each has two
+/// tables of its own, in one of which the page is the last entry. A few objects suffice, since regions of mappings
+/// are mapped in turn.
 fn tables(watcher: &Watcher) -> Result<u64, String> {
     const GIGABYTE: u64 = 1 << 30;
     const FEW: u64 = 16;
@@ -460,7 +461,7 @@ fn tables(watcher: &Watcher) -> Result<u64, String> {
     let all = many + ALL;
     let mapping = mapped(&region, all * GIGABYTE, ALL * GIGABYTE)?;
     for index in 0..ALL {
-        // SAFETY: a page of the program's that is mapped there to be read.
+        // SAFETY: a page of the program that is mapped there for reading.
         unsafe { (last_in(all + index) as *const u8).read_volatile() };
     }
     watcher.during(|| {
@@ -469,7 +470,7 @@ fn tables(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// A space loses its body of which there are many regions, which a space imports that has as many of its own.
+/// Destroys the body of a space that has many regions, which are imported by a space with as many regions of its own.
 fn regions(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let (mut regions, mut mappings) = (Vec::new(), Vec::new());
@@ -491,8 +492,8 @@ fn regions(watcher: &Watcher) -> Result<u64, String> {
     change_body(watcher, &twin)
 }
 
-/// A server waits for requests, at whose port all threads of the crowd wait with messages of which the last piece is not
-/// there.
+/// A server waits for requests at a port where all threads of the crowd wait, with messages whose last piece is
+/// absent.
 fn clients(watcher: &Watcher) -> Result<u64, String> {
     let door = Door::new()?;
     let absent = vec![0u8; 2 * PAGE_SIZE as usize];
@@ -509,7 +510,7 @@ fn clients(watcher: &Watcher) -> Result<u64, String> {
     watcher.during(|| server.resume().must("resume"))
 }
 
-/// The state of a thread of this space that runs as soon as it is resumed, with these registers.
+/// The state of a thread of this space, with these registers, that runs as soon as it is resumed.
 fn above(registers: Registers) -> ThreadState {
     ThreadState {
         registers: Registers {
@@ -522,7 +523,7 @@ fn above(registers: Registers) -> ThreadState {
     }
 }
 
-/// A stopped thread of that state.
+/// A stopped thread with that state.
 fn stopped_in(registers: Registers) -> Result<rt::obj::Thread, String> {
     let thread = rt::obj::Thread::new().must("a thread")?;
     thread
@@ -531,7 +532,7 @@ fn stopped_in(registers: Registers) -> Result<rt::obj::Thread, String> {
     Ok(thread)
 }
 
-/// Sends a request of the idempotent form with these scatter lists to a server.
+/// Sends an idempotent request with these scatter lists to a server.
 fn request(
     watcher: &Watcher,
     send: (u64, u64, u64, u64),
@@ -555,7 +556,7 @@ fn request(
     })?;
     let worst = watcher.during(|| client.resume().must("resume"))?;
     let state = server.get_state(0, 0, 0).must("get_state")?;
-    // The server waits for its next request by now; the alias of the last one is still in its register.
+    // By now the server waits for its next request; the alias of the last one is still in its register.
     same("the alias of the port", state.registers.rdi, ALIAS)?;
     Ok(worst)
 }

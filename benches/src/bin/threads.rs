@@ -1,4 +1,4 @@
-//! Kernel memory of threads that are blocked in all the ways there are: `threads [FILTER]`.
+//! Kernel memory of threads that are blocked in all possible ways: `threads [FILTER]`.
 //!
 //! After Ford et al., Interface and Execution Models in the Fluke Kernel, Table 7. The threads live in
 //! a space of their own whose account has paid for nothing else.
@@ -25,8 +25,7 @@ rt::entry!(main);
 
 /// How many threads are weighed.
 const THREADS: u64 = 77 * WAYS;
-/// The kernel memory that is asked for first, and the steps in which less is asked for until it is
-/// given.
+/// The kernel memory that is requested first, and the steps by which the request is lowered until it is granted.
 const MOST: u64 = 200 << 20;
 const STEP: u64 = 1 << 20;
 /// A deadline that never comes.
@@ -61,7 +60,7 @@ struct Way {
 /// The objects that the threads wait at.
 struct Scene {
     mutex: Mutex,
-    /// `cond_wait` gives it back; it is locked again for the next thread.
+    /// `cond_wait` unlocks it; it is locked again for the next thread.
     turn: Mutex,
     cond: Cond,
     /// A door without a server.
@@ -146,8 +145,7 @@ impl Scene {
     }
 }
 
-/// A space for the threads, with as much kernel memory as there is. A step of it is left for what
-/// the program itself needs.
+/// A space for the threads, with as much kernel memory as can be had. One step of it is left for the program itself.
 fn rich_twin(keeper: u64) -> Result<Twin, String> {
     let mut quota = MOST;
     let twin = loop {
