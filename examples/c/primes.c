@@ -1,4 +1,4 @@
-/* Two threads in C, and the kernel's own mutex and condition between them: one finds primes, the other
+/* Two threads in C, with the kernel's own mutex and conditions between them: one finds primes, the other
  * adds them up. The exit status is 0 if the sum is right.
  *
  * `start.h` is how a C program starts and ends; `fermata.h` has the calls, and is made from the table of
@@ -15,7 +15,7 @@ static uint64_t handle(int object)
     return (uint64_t)(uintptr_t)objects[object];
 }
 
-/* What the mutex guards: primes on their way. */
+/* The mutex guards these: primes that were found and not yet added. */
 static unsigned queue[8];
 static unsigned first, count;
 static const unsigned ROOM = sizeof queue / sizeof queue[0];
@@ -23,7 +23,7 @@ static const unsigned ROOM = sizeof queue / sizeof queue[0];
 static void put(unsigned value)
 {
     fermata_mutex_lock(handle(MUTEX));
-    /* The condition may return for no reason: hence the loop. */
+    /* The wait may return for no reason: hence the loop. */
     while (count == ROOM)
         fermata_cond_wait(handle(NOT_FULL), handle(MUTEX));
     queue[(first + count++) % ROOM] = value;

@@ -1,15 +1,15 @@
-//! A checkpointer: saves a worker in the middle of whatever it does, destroys it, and makes it anew from a file.
+//! A checkpointer: saves a worker in the middle of its work, destroys it, and makes it anew from a file.
 //!
-//! The worker is a thread whose stack, data and mutex lie in a segment of the memory server. It knows nothing
-//! of all this. To save it is to stop the thread, and to write down what the kernel says of the objects and
-//! what is in the memory:
+//! The worker is a thread whose stack, data and mutex lie in a segment of the memory server. It does not know that it
+//! is saved. Saving it means stopping the thread, and writing down the states that the kernel has of the objects and
+//! the content of the memory:
 //!
-//! * the thread: its registers say exactly what it is about to do, in a system call as well;
+//! * the thread: its registers say exactly what it is about to do, even in the middle of a system call;
 //! * the mutex: locked or not. The kernel finds it for us: [`RefAt::search`](rt::obj::RefAt::search);
 //! * the memory, without the bytes of objects, which are the kernel's.
 //!
-//! To restore it is the reverse. The program lets one worker run undisturbed and saves, destroys and restores
-//! another one twenty times; both come to the same result.
+//! Restoring it is the reverse. The program lets one worker run undisturbed and saves, destroys and restores another
+//! one twenty times; both must have the same result.
 //!
 //! `servers/checkpoint` does the same for whole processes, with all nine types of objects and the references
 //! between them.
@@ -31,14 +31,14 @@ rt::entry!(main);
 
 /// The worker's memory: data and a mutex in the first page, the stack behind it.
 const SIZE: u64 = 4 * PAGE_SIZE;
-/// Where the mutex is in it.
+/// The offset of the mutex in that memory.
 const MUTEX: u64 = 256;
-/// Where the image goes.
+/// The file of the image.
 const IMAGE: &str = "/tmp/worker.image";
 /// How often the worker is saved.
 const TIMES: usize = 20;
 
-/// What the worker works on, at the beginning of its memory.
+/// The data of the worker, at the beginning of its memory.
 #[repr(C)]
 struct Data {
     /// Steps that are done.
@@ -48,7 +48,7 @@ struct Data {
     done: u64,
 }
 
-/// What the worker does: it takes its mutex, does a step, and gives it back, many times.
+/// The worker: it locks its mutex, does a step, and unlocks it, many times.
 extern "C" fn work(memory: u64) -> ! {
     const STEPS: u64 = 1_000_000;
     let data = memory as *mut Data;
@@ -72,7 +72,7 @@ extern "C" fn work(memory: u64) -> ! {
     }
 }
 
-/// A worker, and what it lives in.
+/// A worker, and its memory.
 struct Worker {
     segment: Segment,
     memory: Window,
@@ -89,7 +89,7 @@ impl Worker {
         MutexAt(memory.address() + MUTEX).create()?;
         let mut registers = Registers::default();
         registers.set_pc(work as *const () as u64);
-        // As after a call: 8 below a multiple of 16.
+        // The stack as after a call: 8 below a multiple of 16.
         registers.set_sp(memory.address() + SIZE - 8);
         registers.set_parameter(0, memory.address());
         let state = ThreadState {
@@ -127,14 +127,14 @@ impl Worker {
         })
     }
 
-    /// The offset of the only object in the memory, as the kernel finds it.
+    /// The only object in the memory, found by the kernel.
     fn mutex(&self) -> Result<MutexAt, Code> {
         let kinds = 1 << Type::Mutex as u64;
         let (offset, _) = self.segment.region.search(0, SIZE, kinds)?;
         Ok(MutexAt(self.memory.address() + offset))
     }
 
-    /// Stops the worker, writes all of it into the file, and destroys it.
+    /// Stops the worker, writes all of it to the file, and destroys it.
     fn save(&mut self) -> Result<(), Code> {
         let thread = self.thread.take().ok_or(Code::NotFound)?;
         thread.stop()?;
@@ -156,7 +156,7 @@ impl Worker {
             .read(0, &mut memory)
             .map_err(|_| Code::Invalid)?;
         image.extend_from_slice(&memory);
-        // Nothing of it is left.
+        // Nothing of it is left in memory.
         self.memory
             .write(0, &vec![0xee; SIZE as usize])
             .map_err(|_| Code::Invalid)?;
@@ -188,7 +188,7 @@ impl Worker {
         let mutex = MutexAt(self.memory.address() + offset);
         mutex.create()?;
         mutex.set_state(&MutexState { locked })?;
-        // What the kernel does not accept in a state it refuses.
+        // The kernel checks the state, and refuses it if it is invalid.
         self.go_on(&state)
     }
 }
@@ -201,12 +201,12 @@ fn words(state: &ThreadState) -> Vec<u64> {
     words
 }
 
-/// Lets a worker run to its end, and saves it so many times on the way: its result.
+/// Lets a worker run to its end, and saves it so many times on the way. Returns its result.
 fn run(times: usize) -> Result<u64, Code> {
     let mut worker = Worker::new()?;
     let mut saved = 0;
     while worker.data()?.done == 0 {
-        // Another stretch each time, so that it is met everywhere.
+        // Another pause each time, so that the worker is stopped at many places.
         rt::time::sleep(50_000 + saved as u64 * 7919 % 50_000);
         if saved < times {
             worker.save()?;

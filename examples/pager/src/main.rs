@@ -1,4 +1,4 @@
-//! A pager in user mode: memory whose pages are made when somebody touches them.
+//! A pager in user mode: memory whose pages are made on first access.
 //!
 //! The program exports a range of its addresses as a region, and names a port of its own as the keeper
 //! of that region. The range has no memory. It then maps the region elsewhere and reads it there: the
@@ -38,7 +38,7 @@ fn main() -> u8 {
 }
 
 fn run() -> Result<(), Code> {
-    // Addresses that nothing is mapped at.
+    // Addresses at which nothing is mapped.
     let range = rt::window::take_addresses(PAGES * PAGE_SIZE, PAGE_SIZE).ok_or(Code::NoMemory)?;
     let portset = Portset::new()?;
     let port = own_port(portset.reference()?.at(), KEEPER)?;
@@ -78,20 +78,20 @@ fn run() -> Result<(), Code> {
 struct Keeper {
     range: u64,
     segment: Segment,
-    /// Those that have been made, by number.
+    /// The pages that have been made, by number.
     pages: Vec<(u64, Mapping)>,
 }
 
 impl Host<NoSessions> for Keeper {
-    /// It is no service.
+    /// The keeper is no service.
     fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
         Err(Error::Unsupported)
     }
 
-    /// Whether the thread is to try again. If the page is still absent, that ends it.
+    /// Returns whether the thread tries again. If the page is still absent then, the thread ends.
     fn fault(&mut self, _: u64, message: &FaultMessage) -> bool {
         let page = message.offset / PAGE_SIZE;
-        // The kernel may ask twice for one page. That must do no harm.
+        // The kernel may ask twice for one page, which must do no harm.
         if self.pages.iter().all(|(other, _)| *other != page) {
             rt::println!("page {page} is wanted");
             match make(&self.segment.region, page, self.range) {

@@ -1,13 +1,13 @@
-//! What the counter and its clients say to each other: a trait. `#[interface]` makes of it the proxy that clients
-//! call (`CountersClient`) and the stub that takes requests apart for the server (`CountersStub`); `CountersCalls`
-//! is the trait as callers see it, of a session or of an object of the program.
+//! The interface between the counter and its clients: a trait. `#[interface]` makes of it the proxy that clients call
+//! (`CountersClient`) and the stub that takes requests apart for the server (`CountersStub`); `CountersCalls` is the
+//! trait for callers, of a session or of an object in the program.
 #![no_std]
 
 use interface::{interface, Error};
 
-/// The name that it is known by.
+/// The name by which clients find the server.
 pub const NAME: &str = "counter";
-/// How many counters there can be: a client must not be able to fill the server's memory.
+/// The most counters: a client must not be able to fill the server's memory.
 pub const MOST: usize = 100;
 /// The longest name of a counter, in bytes.
 pub const LONGEST: usize = 32;
@@ -21,28 +21,28 @@ pub trait Counters {
     /// Makes the value of a counter this, and makes the counter if there is none of this name. Errors: `Invalid` if
     /// the name is empty or longer than [`LONGEST`], `Limit` if there are [`MOST`] already. May be repeated.
     fn set(&self, value: u64, name: &str) -> Result<(), Error>;
-    /// Adds to a counter: its value then. Errors: `NotFound`, `Invalid` if it would overflow. Must not be repeated, and is not:
-    /// it is done once, however often the client is stopped or restored meanwhile.
+    /// Adds to a counter. Returns its new value. Errors: `NotFound`, `Invalid` if it would overflow. Must not be
+    /// repeated, and is not: it is done once, however often the client is stopped or restored meanwhile.
     #[once]
     fn add(&self, amount: u64, name: &str) -> Result<u64, Error>;
-    /// Waits until a counter is so large: its value. The server serves others meanwhile. Errors: none of its own.
-    /// May be repeated.
+    /// Waits until a counter is at least this. Returns its value. The server serves others meanwhile. Errors: none of
+    /// its own. May be repeated.
     async fn at_least(&self, value: u64, name: &str) -> Result<u64, Error>;
     /// How many counters there are. Errors: none of its own. May be repeated.
     fn count(&self) -> Result<u64, Error>;
 }
 
-/// What all counters come to: an interface that a counter may have besides.
+/// The sum of all counters: another interface that a counter server may have.
 #[interface]
 pub trait Totals {
     /// The sum of all counters. Errors: `Limit` if it is too large. May be repeated.
     fn sum(&self) -> Result<u64, Error>;
 }
 
-/// Sets counters as this says, `NAME=VALUE`: wherever they are.
+/// Sets a counter as `said` says, `NAME=VALUE`, wherever the counters are.
 ///
 /// # Errors
-/// `Invalid` if it says something else; those of [`Counters::set`].
+/// `Invalid` if `said` has another form; those of [`Counters::set`].
 pub fn set_as(counters: &mut dyn CountersCalls, said: &str) -> Result<u64, Error> {
     let (name, value) = said.split_once('=').ok_or(Error::Invalid)?;
     let value = value.parse().map_err(|_| Error::Invalid)?;

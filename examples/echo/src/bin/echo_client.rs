@@ -1,7 +1,7 @@
 //! Sends each of its arguments to `echo_server`, and prints the answers.
 //!
-//! A request leaves no trace in the client until its answer is there: a client that is saved in the
-//! middle of one asks again after it was restored.
+//! A request leaves no trace in the client until its answer has arrived: a client that is saved in the middle of a
+//! request makes it again after it was restored.
 #![no_std]
 #![no_main]
 

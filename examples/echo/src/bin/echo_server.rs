@@ -1,7 +1,7 @@
-//! Answers every request with what came in it, until it is killed: `echo_server &`.
+//! Answers every request with the text of the request, until it is killed: `echo_server &`.
 //!
-//! A service is a trait and an implementation of it. Clients find the server by the name that it is registered by, and
-//! each of them gets a value of its own: its session.
+//! A service is a trait and an implementation of it. Clients find the server by its registered name, and each of them
+//! gets a value of its own: its session.
 #![no_std]
 #![no_main]
 
@@ -22,7 +22,7 @@ fn main() -> u8 {
     }
 }
 
-/// A client's session. There is nothing to keep for one.
+/// A client's session. This service keeps nothing for it.
 struct Session;
 
 impl Echo for Session {

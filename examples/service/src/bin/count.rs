@@ -1,6 +1,6 @@
-//! Asks the counter: `count NAME` prints a counter, `count NAME VALUE` or `count NAME=VALUE` sets it, `count NAME +VALUE`
-//! adds to it, `count NAME @VALUE` waits until it is so large, `count --sum` adds all up if the counter can do that, and
-//! `count` alone says how many there are.
+//! A client of the counter: `count NAME` prints a counter, `count NAME VALUE` or `count NAME=VALUE` sets it, `count
+//! NAME +VALUE` adds to it, `count NAME @VALUE` waits until it is at least that, `count --sum` prints the sum of all
+//! counters if the server can compute it, and `count` alone prints how many counters there are.
 #![no_std]
 #![no_main]
 

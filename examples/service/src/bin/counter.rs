@@ -1,7 +1,8 @@
-//! A service: named counters, until it is killed: `counter &`, or `counter NAME=VALUE... &` with some to begin with.
+//! A service with named counters, until it is killed: `counter &`, or `counter NAME=VALUE... &` with initial
+//! counters.
 //!
 //! It is an implementation of the trait [`Counters`] and a `main` that registers the server's door. Whatever a client
-//! sends, it gets an answer or a refusal, and the others are served.
+//! sends, it gets an answer or an error, and the other clients are served.
 #![no_std]
 #![no_main]
 
@@ -30,15 +31,15 @@ fn main() -> u8 {
     }
 }
 
-/// What all clients share.
+/// The data that all clients share.
 #[derive(Default)]
 struct Shared {
     counters: RefCell<BTreeMap<String, u64>>,
-    /// A counter has another value.
+    /// Happens when a counter has changed.
     changed: Event,
 }
 
-/// A client's session. What belonged to this client alone would stand here, and go with it.
+/// A client's session. Data of one client would be a field here, and end with the session.
 struct Session(Rc<Shared>);
 
 impl Counters for Session {
@@ -98,7 +99,7 @@ interface::object! {
 
 fn serve() -> Result<core::convert::Infallible, Error> {
     let shared = Rc::<Shared>::default();
-    // The program's own counters are called directly, by what calls those of a session too.
+    // The program calls its own counters directly, by the same trait as those of a session.
     let mut own = Own::new(Session(shared.clone()));
     for said in rt::start().args.iter().skip(1) {
         set_as(&mut own, said)?;
