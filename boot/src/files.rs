@@ -11,7 +11,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads from the file. Beyond its end there are zeros.
+    /// Reads from the file. Bytes beyond its end are zeros.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         let here = self.size.saturating_sub(offset).min(into.len() as u64) as usize;
         physical(self.start.wrapping_add(offset), &mut into[..here]);

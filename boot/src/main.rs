@@ -1,8 +1,7 @@
 //! The kernel's image: links the machine of `hal` with the logic of `kernel`, and builds the first
 //! space from `sbin/init` of the boot archive.
 //!
-//! [`files`] finds a file in the archive, [`program`] loads it. What the first program is given
-//! is described in `abi::boot`.
+//! [`files`] finds a file in the archive, [`program`] loads it. `abi::boot` describes what the first program gets.
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]

@@ -22,7 +22,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// As the kernel wants it described.
+    /// The program in the form that the kernel takes.
     pub(crate) fn space(&self) -> FirstSpace<'_> {
         FirstSpace {
             mappings: &self.mappings[..self.count],

@@ -1,13 +1,13 @@
 //! Reads the boot archive: ustar, as POSIX.1 describes it (`pax`, "ustar Interchange Format").
 //!
-//! [`Header::read`] takes one block of an archive apart and says where the next header is. It wants
-//! neither a heap nor the archive in one piece: the kernel's image reads the archive page by page. Who has all of it,
-//! as init and the file system have, goes through its [`Members`]. The archive is hostile; whatever is wrong with it comes back as
+//! [`Header::read`] parses one block of an archive and returns the position of the next header. It needs neither a
+//! heap nor the archive in one piece: the kernel's image reads the archive page by page. Init and the file system,
+//! which have the whole archive, use its [`Members`]. The archive is not trusted; any error in it is returned as
 //! [`Damaged`]. Archives are written by the crate `tar`, in `xtask/build`.
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Bytes of a block: a header is one, contents are filled up to whole ones.
+/// Bytes of a block: a header is one block, contents are padded to whole blocks.
 pub const BLOCK: usize = 512;
 
 /// The archive does not follow the format.
@@ -25,7 +25,7 @@ pub enum Kind {
     Symlink,
     /// Another name of the member whose path is [`Header::link`].
     Link,
-    /// Something that Fermata does not have.
+    /// A kind that Fermata does not have.
     Other,
 }
 
@@ -83,8 +83,8 @@ impl<'a> Header<'a> {
         Ok(Some(header))
     }
 
-    /// Where its content begins and ends and where the next header begins, from where this header
-    /// begins; `None` if that is beyond all numbers.
+    /// Where the content begins and ends and where the next header begins, given where this header begins; `None` if
+    /// a position overflows.
     #[must_use]
     pub fn content(&self, at: u64) -> Option<(u64, u64, u64)> {
         let start = at.checked_add(BLOCK as u64)?;
@@ -96,14 +96,14 @@ impl<'a> Header<'a> {
 /// A member of an archive: its header and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// What stands before the content.
+    /// Its header.
     pub header: Header<'a>,
-    /// Its bytes; nothing if it is no file.
+    /// Its content; empty if it is no file.
     pub content: &'a [u8],
 }
 
 impl Member<'_> {
-    /// Whether this is its path, which begins without a slash here.
+    /// Whether this is its path, given without a leading slash.
     #[must_use]
     pub fn is_at(&self, path: &str) -> bool {
         let (prefix, name) = (self.header.prefix, self.header.name);
@@ -113,7 +113,7 @@ impl Member<'_> {
     }
 }
 
-/// The members of an archive, one after the other. One that is damaged is the last one.
+/// The members of an archive, one after the other. A damaged member is the last.
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     bytes: &'a [u8],
@@ -121,17 +121,17 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Those of the archive in `bytes`.
+    /// The members of the archive in `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Members { bytes, at: 0 }
     }
 
-    /// The next one; `None` at the end.
+    /// Reads the next member; `None` at the end.
     fn read(&mut self) -> Result<Option<Member<'a>>, Damaged> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some(block) = rest.first_chunk::<BLOCK>() else {
-            // An archive that ends without its two blocks of zeroes is still whole.
+            // An archive that ends without its two blocks of zeros is still complete.
             return match rest {
                 [] => Ok(None),
                 _ => Err(Damaged),
@@ -177,7 +177,7 @@ fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// The sum of the header's bytes, its own field counted as blanks.
+/// The sum of the header's bytes, with blanks in the place of its own field.
 fn checksum(block: &[u8; BLOCK]) -> u64 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
     sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(is_at("etc/a"), [true, false]);
         assert_eq!(is_at("b"), [false, true]);
         assert_eq!(is_at("a"), [false, false]);
-        // A content that is not there, or half a header, ends it.
+        // A missing content, or half a header, ends the iteration.
         for length in [700, 1600] {
             let mut members = Members::new(&whole[..length]);
             assert!((0..2).any(|_| members.next() == Some(Err(Damaged))));
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A byte that is altered without its sum is noticed.
+    /// A changed byte without a changed sum is noticed.
     #[test]
     fn altered_headers_are_refused() {
         let good = block(|_| ());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A driver of the tests. Asks for channels of ISA DMA and has them move memory: its own, which goes well, and others'. */
+/* A driver of the tests. Allocates channels of ISA DMA and starts transfers: to its own memory, which must succeed,
+ * and to other memory. */
 #include <linux/errno.h>
 #include <linux/init.h>
 #include <linux/module.h>
@@ -17,10 +18,10 @@ static int __init channel_init(void)
 
 	if (!block || physical % SIZE || physical + SIZE > 0x1000000)
 		return -ENOMEM;
-	/* Not its own, none, and the controller's. */
+	/* Another driver's channel, no channel, and the controller's own. */
 	if (!osenv_isadma_alloc(1) || !osenv_isadma_alloc(-1) || !osenv_isadma_alloc(4))
 		return -EIO;
-	/* Before it has it. */
+	/* Before the channel is allocated. */
 	if (!osenv_isadma_start(OWN, physical, SIZE, 0) || osenv_isadma_left(OWN))
 		return -EIO;
 	if (osenv_isadma_alloc(OWN) || !osenv_isadma_alloc(OWN))
@@ -31,7 +32,7 @@ static int __init channel_init(void)
 	if (osenv_isadma_start(OWN, physical + 0x100, 0x200, OSENV_ISADMA_TO_MEMORY) ||
 	    osenv_isadma_left(OWN) != 0x200)
 		return -EIO;
-	/* Memory that is not its own, and what was started stays as it was. */
+	/* Memory of others is refused, and the started transfer is not changed. */
 	if (!osenv_isadma_start(OWN, 0x1f0000, 0x1000, OSENV_ISADMA_TO_MEMORY) ||
 	    !osenv_isadma_start(OWN, ~0UL, 2, 0) || osenv_isadma_left(OWN) != 0x200)
 		return -EIO;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A driver of the tests. Its disk has no device, and answers as disks should not. */
+/* A driver of the tests. Its disk has no device, and gives wrong answers. */
 #include <asm/unaligned.h>
 #include <linux/interrupt.h>
 #include <linux/module.h>
@@ -9,7 +9,8 @@
 #include <scsi/scsi_device.h>
 #include <scsi/scsi_host.h>
 
-/* What is wrong with the whole disk: 1, its capacity is cut short; 2, its sectors are large; 3, it has no sectors; 4, it says nothing. */
+/* The error of the whole disk: 1, its capacity is cut short; 2, its sectors are large; 3, it has no sectors; 4, it
+ * does not answer. */
 static int mode;
 module_param(mode, int, 0);
 
@@ -29,7 +30,7 @@ static void read(struct scsi_cmnd *cmd)
 	case 101:
 		return sense(cmd, MEDIUM_ERROR);
 	case 102:
-		/* It does not say why. */
+		/* Without sense data. */
 		cmd->result = SAM_STAT_CHECK_CONDITION;
 		return;
 	case 103:
@@ -75,7 +76,7 @@ static int disk_queuecommand(struct Scsi_Host *host, struct scsi_cmnd *cmd)
 		if (busy-- > 0)
 			return SCSI_MLQUEUE_HOST_BUSY;
 		fallthrough;
-	/* It has no cache either. */
+	/* Nor has it a cache. */
 	default:
 		sense(cmd, ILLEGAL_REQUEST);
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A driver of the tests. Touches ports of the serial line, after its own ones, and ports that it has given back: it ends, or reads ones and goes on. */
+/* A driver of the tests. Accesses ports of the serial line, after its own ports, and ports that it has given back:
+ * it is ended, or reads ones and goes on. */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
@@ -10,7 +11,7 @@ static int port_probe(struct pci_dev *dev, const struct pci_device_id *id)
 {
 	void __iomem *own = pci_iomap(dev, 1, 0);
 
-	/* Those in which the last access was are looked at first. */
+	/* The range of the last access is checked first. */
 	if (!own || ioread16(own) == 0xffff)
 		return -EIO;
 	outw(0, 0x3f8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A driver of the tests. Sleeps where nobody may. */
+/* A driver of the tests. Sleeps where sleeping is not allowed. */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>

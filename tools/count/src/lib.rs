@@ -11,20 +11,18 @@
 //!
 //! With `events=FILE` that file gets, per stretch, a line `stretch` and then a line
 //! `EVENT COUNT TIMES` for every event that came. An event is a nop with a displacement from
-//! 0x4d524700 on; `TIMES` is the sum of the instructions that were executed in the stretch before
-//! each of them, so that two events that come by turns tell how long it takes from one to the other.
+//! 0x4d524700 on; `TIMES` is the sum of the instructions that were executed in the stretch before each of them, so
+//! that two events that alternate show how long it takes from one to the other.
 //!
 //! With `switches=FILE` that file gets a line `CR3 IRETQ SYSRETQ` per stretch: how often the register
 //! of the page table was written, and how often the kernel was left by either instruction.
 //!
-//! With `time=FILE` that file gets a line `NANOSECONDS` per stretch: processor time of the host's
-//! thread that executes the machine's instructions, so that what the machine idles is not in it, nor
-//! what other threads of QEMU do. Nothing is counted without `out=FILE`, as counting takes far more
-//! time than what is measured.
+//! With `time=FILE` that file gets a line `NANOSECONDS` per stretch: processor time of the host's thread that
+//! executes the machine's instructions, without the machine's idle time and without QEMU's other threads. Nothing is
+//! counted without `out=FILE`, as counting takes far more time than the measured work.
 //!
-//! It speaks version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of
-//! QEMU that is in here. Loads and stores are counted by callbacks, since QEMU 7.2 counts wrongly
-//! inline.
+//! It uses version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of QEMU that is in here.
+//! Loads and stores are counted by callbacks, since QEMU 7.2 counts them wrongly inline.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
@@ -34,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The version of the interface that this plugin wants.
+/// The version of the interface that this plugin uses.
 #[no_mangle]
 pub static qemu_plugin_version: c_int = 1;
 
@@ -84,16 +82,16 @@ extern "C" {
     fn qemu_plugin_mem_is_store(info: u32) -> bool;
 }
 
-/// Counted since the machine started. QEMU's code adds to the first without atomicity, which does
-/// for one processor.
+/// Counts since the machine started. QEMU's code adds to the first without atomicity, which is sufficient for one
+/// processor.
 static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
 static LOADS: AtomicU64 = AtomicU64::new(0);
 static STORES: AtomicU64 = AtomicU64::new(0);
 
-/// What was counted when the stretch began.
+/// The counts at the beginning of the stretch.
 static BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static OUT: Mutex<Option<File>> = Mutex::new(None);
-/// As [`INSTRUCTIONS`], for each [`Switch`], and what there was when the stretch began.
+/// As [`INSTRUCTIONS`], for each [`Switch`], and the counts at the beginning of the stretch.
 static SWITCHES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static SWITCHES_BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static SWITCHES_OUT: Mutex<Option<File>> = Mutex::new(None);
@@ -101,10 +99,10 @@ static SWITCHES_OUT: Mutex<Option<File>> = Mutex::new(None);
 static TIME_BEGIN: AtomicU64 = AtomicU64::new(0);
 static TIME_OUT: Mutex<Option<File>> = Mutex::new(None);
 static PROFILE: Mutex<Option<Profile>> = Mutex::new(None);
-/// Where events go, and whether they are wanted.
+/// The file for events, if they are wanted.
 static EVENTS_OUT: Mutex<Option<File>> = Mutex::new(None);
 
-/// How often an event came in the stretch, and the sum of the times.
+/// How often an event came in the stretch, and the sum of its times.
 struct Event {
     count: AtomicU64,
     times: AtomicU64,
@@ -121,7 +119,7 @@ static EVENTS: [Event; 256] = [const {
 /// How often each instruction was executed in a stretch.
 struct Profile {
     file: File,
-    /// One per translation of an instruction, for ever: QEMU's code adds to them.
+    /// One per translation of an instruction, never freed: QEMU's code adds to them.
     places: Vec<&'static Place>,
 }
 
@@ -169,7 +167,7 @@ impl Profile {
         for (address, [count, loads, stores]) in sums {
             text.push_str(&format!("{address:x} {count} {loads} {stores}\n"));
         }
-        // If it cannot be written, the stretch is missing and the reader says so.
+        // If this fails, the stretch is missing and the reader reports that.
         let _ = self.file.write_all(text.as_bytes());
     }
 }
@@ -178,7 +176,7 @@ fn profile() -> MutexGuard<'static, Option<Profile>> {
     locked(&PROFILE)
 }
 
-/// What a marker says.
+/// The meaning of a marker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Begin,
@@ -186,7 +184,7 @@ enum Mark {
     Event(u8),
 }
 
-/// The marker that these bytes of an instruction are.
+/// The marker that an instruction is, if it is one.
 fn mark_of(bytes: &[u8]) -> Option<Mark> {
     match bytes {
         [0x0f, 0x1f, 0x80, 1, 0x46, 0x52, 0x4d] => Some(Mark::Begin),
@@ -205,10 +203,10 @@ enum Switch {
 }
 
 impl Switch {
-    /// Which of them these bytes of an instruction are.
+    /// The kind of an instruction, if it is one of these.
     fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
-            // The first byte, if there is one, names a register from r8 on.
+            // The first byte, if there is one, selects a register from r8 on.
             [0x0f, 0x22, 0xd8..=0xdf] | [0x41, 0x0f, 0x22, 0xd8..=0xdf] => Some(Self::Cr3),
             [0x48, 0xcf] => Some(Self::Iretq),
             [0x48, 0x0f, 0x07] => Some(Self::Sysretq),
@@ -223,7 +221,7 @@ fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Processor time of the thread that calls, in nanoseconds.
 fn thread_time() -> u64 {
-    /// `CLOCK_THREAD_CPUTIME_ID` and `struct timespec` of Linux, which is all that is wanted of the C library.
+    /// `CLOCK_THREAD_CPUTIME_ID` and `struct timespec` of Linux, the only parts of the C library that are used.
     const THREAD_CPUTIME: c_int = 3;
     #[repr(C)]
     struct Timespec {
@@ -245,7 +243,7 @@ fn thread_time() -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What has come of these counters since they had those values.
+/// The increase of these counters since they had those values.
 fn since<const N: usize>(counters: [u64; N], begin: &[AtomicU64; N]) -> [u64; N] {
     let mut since = counters;
     for (count, begin) in since.iter_mut().zip(begin) {
@@ -258,7 +256,7 @@ fn switches() -> [u64; 3] {
     SWITCHES.each_ref().map(|counter| counter.load(Relaxed))
 }
 
-/// Adds a line to a file. If it cannot be written, the line is missing and the reader says so.
+/// Adds a line to a file. If this fails, the line is missing and the reader reports that.
 fn tell(file: &Mutex<Option<File>>, line: std::fmt::Arguments) {
     if let Some(file) = locked(file).as_mut() {
         let _ = writeln!(file, "{line}");
@@ -283,7 +281,7 @@ extern "C" fn begin(_: c_uint, _: *mut c_void) {
     for (to, from) in SWITCHES_BEGIN.iter().zip(switches()) {
         to.store(from, Relaxed);
     }
-    // Last, so that what is done here is not in it.
+    // Last, so that the work of this function is not included.
     TIME_BEGIN.store(thread_time(), Relaxed);
 }
 
@@ -321,7 +319,7 @@ extern "C" fn end(_: c_uint, _: *mut c_void) {
     tell(&SWITCHES_OUT, format_args!("{cr3} {iretq} {sysretq}"));
     tell(&TIME_OUT, format_args!("{time}"));
     if let Some(file) = locked(&EVENTS_OUT).as_mut() {
-        // As of a line.
+        // As for a line.
         let _ = file.write_all(events().as_bytes());
     }
     if let Some(profile) = profile().as_mut() {
@@ -334,7 +332,7 @@ fn add_one(counter: &AtomicU64) {
 }
 
 extern "C" fn access(_: c_uint, info: u32, _: u64, _: *mut c_void) {
-    // SAFETY: only looks at the number.
+    // SAFETY: only reads the number.
     let store = unsafe { qemu_plugin_mem_is_store(info) };
     add_one(if store { &STORES } else { &LOADS });
 }
@@ -344,7 +342,7 @@ extern "C" fn access_at(cpu: c_uint, info: u32, address: u64, userdata: *mut c_v
     access(cpu, info, address, userdata);
     // SAFETY: `translate` passes a place, which lives for ever.
     let place = unsafe { &*userdata.cast::<Place>() };
-    // SAFETY: only looks at the number.
+    // SAFETY: only reads the number.
     let store = unsafe { qemu_plugin_mem_is_store(info) };
     add_one(if store { &place.stores } else { &place.loads });
 }
@@ -352,8 +350,8 @@ extern "C" fn access_at(cpu: c_uint, info: u32, address: u64, userdata: *mut c_v
 extern "C" fn translate(_: u64, block: *mut Block) {
     let mut profile = profile();
     let is_counting = locked(&OUT).is_some();
-    // SAFETY: QEMU hands over a block that lives as long as this call, and its instructions with
-    // it; counters and functions live for ever.
+    // SAFETY: QEMU passes a block that lives as long as this call, and so do its instructions; counters and functions
+    // live for ever.
     unsafe {
         for index in 0..qemu_plugin_tb_n_insns(block) {
             let insn = qemu_plugin_tb_get_insn(block, index);
@@ -444,7 +442,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             }
         }
     }
-    // SAFETY: a function of the kind that QEMU wants.
+    // SAFETY: a function of the type that QEMU expects.
     unsafe { qemu_plugin_register_vcpu_tb_trans_cb(id, translate) };
     0
 }

@@ -1,4 +1,4 @@
-//! `./fermata image`: the program `image` of the guest (`servers/checkpoint/image`), with files of the host.
+//! `./fermata image`: the program `image` of the guest (`servers/checkpoint/image`), on files of the host.
 
 use checkpoint_image::chain::{places, Bytes};
 use checkpoint_image::file::Bad;
@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 /// Most memory that descriptions may take.
 const MOST: u64 = 4 << 30;
-/// How many bytes take so long that it is said how far it is.
+/// From how many bytes on progress is reported.
 const LONG: u64 = 64 << 20;
 
 fn main() -> ExitCode {
@@ -37,9 +37,9 @@ fn main() -> ExitCode {
 /// The files of the host.
 #[derive(Default)]
 struct Host {
-    /// How much memory was asked for.
+    /// How much memory was allocated.
     taken: Cell<u64>,
-    /// The percentage that was said last.
+    /// The last percentage that was reported.
     said: Cell<u64>,
 }
 
@@ -49,7 +49,7 @@ struct File {
     size: u64,
 }
 
-/// A file that is made: it has no name that anybody knows until it is complete.
+/// A file that is being made: it gets its name when it is complete.
 struct Made {
     file: NamedTempFile,
     path: PathBuf,
@@ -61,7 +61,7 @@ impl Files for Host {
 
     fn open(&self, path: &str) -> Result<File, String> {
         let failed = |error: std::io::Error| format!("cannot read {path}: {error}");
-        // Nobody waits at a FIFO.
+        // A FIFO is not waited for.
         let about = std::fs::metadata(path).map_err(failed)?;
         if !about.is_file() {
             return Err(format!("{path} is no file"));
@@ -92,7 +92,7 @@ impl Files for Host {
     }
 
     fn places(&self, child: &str, parent: &str) -> Vec<String> {
-        // Its path is one of the machine.
+        // The path in the image is one of the machine.
         let [beside, _] = places(child, parent);
         vec![beside]
     }
