@@ -1,4 +1,4 @@
-//! Objects: identities, bodies, references, and who pays.
+//! Objects: identities, bodies, references, and the accounts that pay for them.
 //!
 //! An object is an *identity*, which references and other objects name, and a *body*, its state. It lives at a
 //! [`Place`] in memory, and its handle is any address that leads there. `destroy` may leave the identity to a

@@ -1,7 +1,7 @@
 //! Waits: how they begin and end, and why a thread may go on waiting.
 //!
 //! While a thread waits, its frame says what it is about to do. A wait ends in one of two ways
-//! (rule A8): somebody [completes](System::complete) the call in the frame, or the thread is
+//! (rule A8): another thread or an event [completes](System::complete) the call in the frame, or the thread is
 //! [woken](System::wake) with nothing granted and does what its frame says, again.
 
 use crate::memory::Missing;

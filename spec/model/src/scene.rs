@@ -152,7 +152,7 @@ pub struct Scene {
     pub their_space: u64,
     /// Whether waiting threads may begin their calls again at any time.
     pub restarts: bool,
-    /// How many moves are explored: in the tests, and by `prove` in addition for each size.
+    /// How many moves deep the tests explore; `prove` goes deeper by its SIZE.
     pub depth: usize,
 }
 

@@ -39,7 +39,7 @@ impl Manager for Caller {
     type Error = Failure;
 
     fn call(&self, call: Call, [a, b, c, d, e]: [u64; 5]) -> Result<(), Failure> {
-        // SAFETY: handles and states are in the segment, where no Rust value lives, or in buffers of whoever calls.
+        // SAFETY: handles and states are in the segment, where no Rust value lives, or in buffers of the caller.
         match unsafe { sys::syscall(call, [a, b, c, d, e, 0]) }.code {
             Code::Ok => Ok(()),
             code => Err(Failure::new(format!("{}: {code:?}", call.name()))),

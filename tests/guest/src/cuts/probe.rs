@@ -1,4 +1,4 @@
-//! The probe of the kernel, from the side of who drives it; see [`abi::probe`].
+//! The probe of the kernel, from the side of the program that drives it; see [`abi::probe`].
 
 use abi::probe::{
     ARM, CALL, CENSUS, FORGET, FRESH, GENERAL_PATH, LINE, RAISE, READ, SET, SITE, SITES, SWEEP,
