@@ -159,15 +159,10 @@ again:
 	handler_ends(SOFTIRQ_OFFSET, was);
 }
 
-static void set_jiffies(void)
-{
-	jiffies = INITIAL_JIFFIES + osenv_timer_now() / (NSEC_PER_SEC / HZ);
-}
-
 /* Called by the kit HZ times a second. */
 static void tick(void)
 {
-	set_jiffies();
+	jiffies = INITIAL_JIFFIES + osenv_timer_now() / (NSEC_PER_SEC / HZ);
 	if (in_softirq())
 		timers_wait = true;
 	else
@@ -664,6 +659,6 @@ void lx_begin(void)
 	memory_begins();
 	osenv_timer_init();
 	/* The kit's clock began at boot: what waits from now on is not to be over at the first tick. */
-	set_jiffies();
+	tick();
 	osenv_timer_register(tick, HZ);
 }

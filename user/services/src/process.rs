@@ -517,7 +517,7 @@ mod tests {
             loop {
                 let piece = Named::to_bytes(&files[told..], room);
                 assert!(
-                    piece.len() <= room.min(MAX_NAMED).max(1),
+                    piece.len() <= room.clamp(1, MAX_NAMED),
                     "{room}: {}",
                     piece.len()
                 );
