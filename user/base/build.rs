@@ -24,7 +24,7 @@ fn moves(call: &Syscall) -> bool {
     call.params.iter().any(|(_, kind)| buffers.contains(kind))
 }
 
-/// The function of a call. What a parameter is decides its type and how it becomes a number.
+/// The function of a call. Each parameter's kind decides its type and how it is passed as a number.
 fn function(call: &Syscall) -> String {
     let (mut parameters, mut arguments) = (Vec::new(), Vec::new());
     for (name, kind) in call.params {

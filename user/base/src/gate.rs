@@ -5,15 +5,16 @@
 //! together with the function that the site stands in, and `rt::program!` adds the note that
 //! says where the section is.
 //!
-//! Since the `call` of a redirected site pushes an address, what contains a site must not keep
-//! anything in the red zone below its stack pointer: assembly in Rust that is not marked `nostack`
-//! sees to that.
+//! Since the `call` of a redirected site pushes an address, a function with a site must not keep
+//! anything in the red zone below its stack pointer. Inline assembly in Rust guarantees that unless
+//! it is marked `nostack`.
 use abi::Code;
 
 /// The assembly text of one site: use it in `asm!` or `global_asm!` where `syscall` would stand.
 ///
-/// The list's entry has to name a symbol of the section that it is about, so that the linker drops
-/// both together; a counter makes one up for each copy of the text that the compiler emits.
+/// The entry in the section of sites has to name a symbol in the section of its site, so that the
+/// linker drops both together. A counter yields a fresh symbol for each copy of the text that the
+/// compiler emits.
 #[macro_export]
 macro_rules! gate {
     () => {
@@ -42,6 +43,6 @@ macro_rules! gate {
 pub struct Returned {
     /// The result.
     pub code: Code,
-    /// What stands in place of the parameters.
+    /// The registers of the parameters after the call.
     pub p: [u64; 6],
 }

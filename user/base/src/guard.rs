@@ -1,26 +1,28 @@
-//! Accesses that may fail, to memory that others can take away at any time: a guarded access says where its thread goes on
-//! if it is bad, and the keeper of its space has it go on there ([ADR 0055](../../../docs/adr/0055-guarded-accesses.md)).
+//! Accesses that may fail, to memory that others can take away at any time. A guarded access names the address at which
+//! its thread continues if the access fails, and the keeper of the space makes the thread continue there
+//! ([ADR 0055](../../../docs/adr/0055-guarded-accesses.md)).
 //!
-//! A thread that is in a guarded access has [`MARK`] in one register, and the address to go on at in another. So a keeper
-//! needs to know nothing of the program: the exception's registers say it, whatever was saved, moved and restored meanwhile.
-//! A program that says it of an access that is not guarded, or with a wrong address, only goes wrong itself.
+//! A thread in a guarded access has [`MARK`] in one register, and the address to continue at in another. So a keeper
+//! needs to know nothing of the program: it finds both in the registers of the exception, even if the thread was saved,
+//! moved and restored meanwhile. A program with the mark outside of a guarded access, or with a wrong address, harms
+//! only itself.
 use crate::x86_64 as machine;
 use abi::state::Registers;
 use abi::{Call, Code, Exception, Type};
 
-/// What was to be accessed is not there, as far as it was tried.
+/// The memory to be accessed was not there; an access to several words or bytes was done up to the missing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// What stands in the register of a thread that is in a guarded access: a number that nothing else is.
+/// The register value that marks a thread in a guarded access: a number that occurs nowhere else.
 pub const MARK: u64 = 0x9b1f_63c8_52e7_a40d;
 
-/// Where it goes on is less than so many bytes behind the access: what comes later is another one. So who cannot go on there, since that is
-/// gone as well, does not try for ever.
+/// The address to continue at is less than this many bytes behind the faulting instruction; a greater distance belongs
+/// to a later exception. So a thread that cannot continue there, since that page is gone too, does not retry for ever.
 const REACH: u64 = 128;
 
-/// For the keeper of a space: the registers with which a thread goes on that has met this exception with these, if its access was
-/// guarded.
+/// For the keeper of a space: the registers with which a thread continues after the exception `code` at `registers`.
+/// `None` if the exception is not one of a guarded access.
 #[must_use]
 pub fn goes_on(code: u64, registers: &Registers) -> Option<Registers> {
     let of_access = [Exception::Memory, Exception::NoObject, Exception::WrongType];
@@ -30,20 +32,21 @@ pub fn goes_on(code: u64, registers: &Registers) -> Option<Registers> {
     (is_access && is_guarded).then(|| machine::at(registers, at))
 }
 
-/// The registers of a thread that is at this instruction in a guarded access, and goes on there: what a keeper is told, for who tries one.
+/// The registers of a thread in a guarded access at `pc` that continues at `goes_on` if the access fails, as a keeper
+/// receives them; for tests.
 #[must_use]
 pub fn in_access(pc: u64, goes_on: u64) -> Registers {
     machine::guarded(pc, MARK, goes_on)
 }
 
-/// Copies bytes. What was copied before one is gone stays copied.
+/// Copies bytes. If a byte is missing, those before it stay copied.
 ///
 /// # Errors
-/// If one of the two is not there.
+/// If a byte of the source or the destination is not there.
 ///
 /// # Safety
-/// No Rust object lies in what is written but `length` bytes that the caller owns, and what is read is such bytes, or in
-/// nobody's hands: mapped, or not.
+/// The destination is `length` bytes that the caller owns, or holds no Rust object; so is the source, which may be
+/// unmapped.
 #[inline]
 pub unsafe fn copy(from: u64, to: u64, length: usize) -> Result<(), Gone> {
     // SAFETY: by the caller.
@@ -52,10 +55,10 @@ pub unsafe fn copy(from: u64, to: u64, length: usize) -> Result<(), Gone> {
         .ok_or(Gone)
 }
 
-/// Whether so many words from an address on, a multiple of eight, are zero.
+/// Whether `words` words are zero, from the address `at` on, a multiple of eight.
 ///
 /// # Errors
-/// If one is not there, unless one before it is not zero.
+/// If a word is not there and all words before it are zero.
 #[inline]
 pub fn are_zero(at: u64, words: usize) -> Result<bool, Gone> {
     machine::guarded_zero(at, words).ok_or(Gone)
@@ -70,20 +73,21 @@ pub fn word(at: u64) -> Result<u64, Gone> {
     machine::guarded_word(at).ok_or(Gone)
 }
 
-/// Replaces the word at an address, a multiple of four, by `new` if it is `old`, in one step: what stood there.
+/// Replaces the word at an address, a multiple of four, by `new` if it is `old`, in one step. Returns the previous
+/// word.
 ///
 /// # Errors
 /// If it is not there.
 ///
 /// # Safety
-/// No Rust object lies there but one that the caller owns.
+/// The only Rust object that may lie there is one that the caller owns.
 #[inline]
 pub unsafe fn exchange(at: u64, old: u32, new: u32) -> Result<u32, Gone> {
     // SAFETY: by the caller.
     unsafe { machine::guarded_exchange(at, old, new) }.ok_or(Gone)
 }
 
-/// Creates an object of this type at an address: the call's result.
+/// Creates an object of this type at an address, and returns the call's result.
 ///
 /// # Errors
 /// If there is no memory for objects.
@@ -109,7 +113,7 @@ mod tests {
     use abi::state::Registers;
     use abi::Exception;
 
-    /// What is there is copied, looked at and replaced as without a guard.
+    /// Memory that is there is copied, read and replaced as without a guard.
     #[test]
     fn what_is_there_is_reached() {
         let from: [u8; 300] = core::array::from_fn(|n| n as u8 ^ 0x5a);
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!(word, 7, "a word is replaced if it is the old one");
     }
 
-    /// A keeper has nobody go on but who asked for it.
+    /// A keeper makes only threads in a guarded access continue.
     #[test]
     fn who_is_guarded_goes_on() {
         let guarded = machine::guarded(0x1200, MARK, 0x1234);

@@ -1,9 +1,9 @@
-//! The kernel as programs see it. Knows of no service: the crate `interface` stands on this, and on
-//! that the interfaces of the services, and on those the runtime (`rt`), which offers all of this again.
+//! The kernel as programs see it. This crate knows of no service: the crate `interface` uses it, the interfaces of the
+//! services use `interface`, and the runtime (`rt`) uses those and re-exports all of this.
 //!
 //! * [`sys`]: one function per kernel call, through the one [`mod@gate`]; [`short`]: messages in registers;
 //! * [`obj`]: kernel objects as owned types, in [`slots`];
-//! * [`guard`]: accesses to what others can take away; [`place`]: where the program is; [`sync`], [`time`].
+//! * [`guard`]: accesses to memory that others can take away; [`place`]: where the program is; [`sync`], [`time`].
 #![no_std]
 
 extern crate alloc;
@@ -22,7 +22,7 @@ mod x86_64;
 use abi::Code;
 use proto::Error;
 
-/// The error that stands for a result code which the caller cannot do better about.
+/// The error for a result code that the caller does not handle in a better way.
 #[must_use]
 pub const fn error_of(code: Code) -> Error {
     match code {

@@ -37,7 +37,8 @@ macro_rules! object {
                 self.0
             }
 
-            /// Creates the object at this address: [`Code::NoObject`] if there is no memory for objects, or others take it away.
+            /// Creates the object at this address: [`Code::NoObject`] if there is no memory for objects at the address,
+            /// or others take it away.
             pub fn create(self) -> Result<(), Code> {
                 done(guard::create(Type::$kind, self.0).unwrap_or(Code::NoObject))
             }
@@ -299,7 +300,7 @@ impl ThreadAt {
         Ok(state)
     }
 
-    /// As [`ThreadAt::get_state`], into memory that is there already.
+    /// As [`ThreadAt::get_state`], into memory of the caller.
     pub fn read_state(
         self,
         into: &mut ThreadState,
@@ -321,7 +322,7 @@ impl ThreadAt {
         let (space, client, server) = (space.handle(), client.handle(), server.handle());
         let mut state = self.get_state(space, client, server)?;
         f(&mut state);
-        // References that name nothing, too: 0 would give a thread without a space one in ours.
+        // References that name nothing are passed too: a 0 would give a thread without a space the caller's own.
         self.set_state(&state, space, client, server)
     }
 
@@ -338,7 +339,8 @@ impl ThreadAt {
         ))
     }
 
-    /// Answers the exception that was received from the thread: it goes on with these registers, and with this FPU's state or its own.
+    /// Answers the exception that was received from the thread, which continues with these registers, and with this FPU
+    /// state or its own.
     pub fn answer(self, registers: &Registers, fpu: Option<&FpuState>) -> Result<(), Code> {
         done(sys::thread_answer(self.0, registers, fpu))
     }
@@ -382,14 +384,14 @@ impl RefAt {
         sys::reference_equal(self.0, other.0) == Code::Ok
     }
 
-    /// Makes it name what `other` names.
+    /// Points this reference at what `other` names.
     pub fn point_to(self, other: RefAt) -> Result<(), Code> {
         // The kind in the state is a statement about the target, which the kernel checks.
         let mut state = abi::state::ReferenceState::default();
         done(sys::reference_get_state(other.0, &mut state, self.0))
     }
 
-    /// Makes it name nothing.
+    /// Makes this reference name nothing.
     pub fn clear(self) -> Result<(), Code> {
         done(sys::reference_set_state(
             self.0,
@@ -410,7 +412,7 @@ impl RefAt {
         done(sys::thread_interrupt(self.0))
     }
 
-    /// Makes the server behind the port that it names turn: an empty message, which it answers at once.
+    /// Sends an empty request to the port, which its server answers at once, so that the server makes a turn.
     pub fn poke(self) -> Result<(), Code> {
         let mut regs = sys::IpcRegs::to(self.0);
         // SAFETY: an empty register message writes no memory.
@@ -474,7 +476,7 @@ impl RefBlock {
         self.count == 0
     }
 
-    /// The first `count` as the IPC calls take them.
+    /// The first `count` references as a list for IPC calls.
     #[must_use]
     pub const fn list(&self, count: usize) -> u64 {
         abi::ref_list(
@@ -487,7 +489,7 @@ impl RefBlock {
         )
     }
 
-    /// Makes them name nothing.
+    /// Makes the references name nothing.
     pub fn clear(&self) {
         for index in 0..self.count {
             let _ = self.handle_of(index).clear();
@@ -507,7 +509,7 @@ impl Drop for RefBlock {
 /// References as the reference lists of IPC take them: at consecutive addresses.
 #[derive(Debug)]
 pub enum RefList {
-    /// They stand so already (or there are none).
+    /// The caller's own, which are at consecutive addresses already (or there are none).
     Direct {
         /// The handle of the first.
         address: u64,
@@ -530,7 +532,7 @@ impl RefList {
             })
     }
 
-    /// Of references that are sent. Errors: [`Code::TooLarge`] if they are more than a list has.
+    /// A list of references to send. Errors: [`Code::TooLarge`] if there are more than a list can have.
     pub fn to_send(refs: &[&RefAt]) -> Result<Self, Code> {
         let list = RefList::to_receive(refs)?;
         if let RefList::Block(block) = &list {
@@ -541,7 +543,7 @@ impl RefList {
         Ok(list)
     }
 
-    /// Of references that are to be set by what comes; then [`RefList::hand_over`] sets them. Errors: as
+    /// A list for references to receive; [`RefList::hand_over`] then sets `refs` to those received. Errors: as
     /// [`RefList::to_send`].
     pub fn to_receive(refs: &[&RefAt]) -> Result<Self, Code> {
         match RefList::direct(refs) {
@@ -551,7 +553,7 @@ impl RefList {
         }
     }
 
-    /// Sets the first of these, which the list was made for, to what came.
+    /// Sets the first `received` of `refs`, for which the list was made, to the references that came.
     pub fn hand_over(&self, refs: &[&RefAt], received: usize) -> Result<(), Code> {
         if let RefList::Block(block) = self {
             for (index, reference) in refs.iter().take(received).enumerate() {
@@ -570,7 +572,7 @@ impl RefList {
         }
     }
 
-    /// As the IPC calls take them.
+    /// The list in the form that IPC calls take.
     #[must_use]
     pub const fn word(&self) -> u64 {
         match self {

@@ -5,7 +5,7 @@
 #[must_use]
 #[inline(always)]
 pub fn start() -> u64 {
-    // All of a program is in the lowest 4 GiB of its memory, and a place is larger than that.
+    // The whole program is in the lowest 4 GiB of its memory, and a place is larger than that.
     static HERE: u8 = 0;
     match cfg!(target_os = "none") {
         true => &raw const HERE as u64 & !(abi::collocated::SIZE - 1),
@@ -13,7 +13,7 @@ pub fn start() -> u64 {
     }
 }
 
-/// The address of this program at which an offset of [`proto::layout`] is.
+/// The address in this program of an offset of [`proto::layout`].
 #[must_use]
 #[inline(always)]
 pub fn at(offset: u64) -> u64 {

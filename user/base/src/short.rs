@@ -20,7 +20,7 @@ pub struct Came {
     pub word: u64,
     /// The alias of the port, for a server.
     pub alias: u64,
-    /// The message, and behind it what stood in the registers before.
+    /// The message; the words behind it keep what the registers held before.
     pub words: [u64; WORDS],
 }
 
@@ -39,7 +39,7 @@ impl Came {
         self.word < with_count(Code::Call as u64, words)
     }
 
-    /// The same, made of each word by itself.
+    /// A copy made word by word.
     #[inline(always)]
     #[must_use]
     pub const fn apart(&self) -> Self {
@@ -65,8 +65,7 @@ pub const fn with_count(word: u64, count: usize) -> u64 {
     word | (count as u64) << 11
 }
 
-/// Words of the message that goes with the word of a call or came with that of its result. What is not whole words
-/// counts as too few.
+/// Words of the message that is sent with a call's word, or came with a result's. A part of a word is not counted.
 #[inline(always)]
 #[must_use]
 pub const fn count(word: u64) -> usize {

@@ -1,8 +1,8 @@
 //! The slab of object slots.
 //!
-//! Kernel objects live at addresses; theirs come from a part of the heap's address range that is
-//! set aside when the program starts. A free slot is only remembered in a bitmap beside the slots,
-//! never in the slot itself, since its bytes may belong to the kernel a moment later.
+//! Kernel objects live at addresses. Those of a program's objects come from a part of the heap's
+//! address range that is set aside when the program starts. Only a bitmap beside the slots says
+//! which are free, never the slot itself, since its bytes may belong to the kernel a moment later.
 //!
 //! [`Map`] is the pure bookkeeping and is tested on the host.
 use crate::sync::{self, RawLock};
@@ -140,7 +140,7 @@ pub fn allocate(count: usize) -> Option<u64> {
     .flatten()
 }
 
-/// Gives slots back. The objects in them are gone already.
+/// Gives slots back. The caller has destroyed the objects in them.
 pub fn free(address: u64, count: usize) {
     with(|first, map| map.free(((address - first) / abi::OBJECT_SIZE) as usize, count));
 }

@@ -1,13 +1,12 @@
 //! Locks.
 //!
-//! [`RawLock`] is one atomic word on the fast path. A thread that has to wait does so on a kernel
-//! mutex, which is made at the first contention and otherwise unlocked by the holder as it leaves:
-//! every unlock grants exactly one of those that have announced themselves. No thread ever spins,
-//! so a strict priority cannot starve the holder. A lock lives wholly in the program's memory, so
-//! it is saved and restored with it.
+//! The fast path of [`RawLock`] is one atomic word. A thread that has to wait does so on a kernel mutex, which is made,
+//! locked, at the first contention; each holder that leaves while others have announced themselves unlocks it, and so
+//! grants the lock to exactly one of them. No thread of a program ever spins, so a strict priority cannot starve the
+//! holder. A lock lives wholly in the program's memory, so it is saved and restored with it.
 //!
-//! A thread of a lower priority than others of its program ([`below`]) holds locks at the priority of the others: who
-//! waits for a lock of it waits for what is done under the lock, and for no third thread.
+//! A thread of a lower priority than others of its program ([`below`]) holds locks at the priority of the others: a
+//! thread that waits for such a lock waits only for the work that is done under it, and not for third threads.
 use crate::{obj, slots, sys};
 use abi::state::MutexState;
 use abi::Code;
@@ -15,7 +14,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Whether this is not a program but its tests on a host, where threads have no kernel to wait with.
+/// Whether this is a test on a host, where threads have no kernel to wait with.
 const NO_KERNEL: bool = cfg!(not(target_os = "none"));
 
 /// A lock without data.
@@ -42,7 +41,7 @@ impl RawLock {
         self.mutex.store(handle, Ordering::Release);
     }
 
-    /// The kernel mutex on which waiters wait; it is locked while nobody is granted the lock.
+    /// The kernel mutex on which waiters wait; each unlock of it grants the lock to one of them.
     fn queue(&self) -> Option<u64> {
         let handle = self.mutex.load(Ordering::Acquire);
         if handle != 0 {
@@ -132,8 +131,8 @@ impl RawLock {
 }
 
 impl Drop for RawLock {
-    /// Whoever holds the lock, waits for it, or is still leaving it borrows it: there is nobody. One that was never
-    /// contended has nothing.
+    /// The borrow checker ensures that no thread holds the lock, waits for it, or is still leaving it. A lock without
+    /// contention has no kernel mutex.
     fn drop(&mut self) {
         let handle = core::mem::take(self.mutex.get_mut());
         if handle != 0 {
@@ -163,13 +162,13 @@ pub mod below {
     use core::ops::Range;
     use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-    /// Most of them at a time.
+    /// Most of these threads at a time.
     pub const MOST: usize = 16;
 
-    /// One of them. Only the thread itself changes `depth`.
+    /// One such thread. Only the thread itself changes `depth`.
     struct Low {
-        /// Where its stack begins, on which it finds itself without asking the kernel; 0 for a free place, and the last
-        /// address of all for one that is not filled yet.
+        /// Where its stack begins: a thread finds its entry by its stack pointer, without asking the kernel. 0 in a
+        /// free entry, and the last address of all in an entry that is being filled.
         stack: AtomicU64,
         /// Where its stack ends.
         end: AtomicU64,
@@ -191,11 +190,11 @@ pub mod below {
             depth: AtomicU32::new(0),
         }
     }; MOST];
-    /// How many there are: programs without any do nothing more for a lock than look here.
+    /// How many there are. In a program without any, a lock costs only this check.
     static COUNT: AtomicU32 = AtomicU32::new(0);
 
-    /// Makes the thread with this stack one of them: its priority is `own`, and `locked` while it has a lock or is
-    /// [`Raised`], as it is at first ([`Raised::first`]). Before it runs. Whether there is room for it.
+    /// Adds the thread with this stack, before it runs. Its priority is `own`, and `locked` while it holds a lock or is
+    /// [`Raised`], as it is at first ([`Raised::first`]). Returns whether there was room for it.
     #[must_use]
     pub fn add(stack: Range<u64>, thread: ThreadAt, own: u64, locked: u64) -> bool {
         let free = |low: &&Low| {
@@ -216,7 +215,7 @@ pub mod below {
         true
     }
 
-    /// The thread whose stack begins there is there no more; if it was none of them nothing happens.
+    /// Removes the thread whose stack begins there, which has ended; does nothing if it was not added.
     pub fn remove(stack: u64) {
         if let Some(low) = LOW
             .iter()
@@ -227,7 +226,7 @@ pub mod below {
         }
     }
 
-    /// The calling thread, if it is one of them.
+    /// The calling thread, if it was added.
     #[inline(always)]
     fn own() -> Option<&'static Low> {
         if COUNT.load(Ordering::Relaxed) == 0 {
@@ -246,12 +245,13 @@ pub mod below {
         })
     }
 
-    /// While this is there, the calling thread has the priority at which it holds locks, if it is one of them.
+    /// While this value exists, the calling thread has the priority at which it holds locks, if it was added with
+    /// [`add`].
     #[derive(Debug)]
     pub struct Raised(());
 
     impl Raised {
-        /// What a thread that was added begins with. Once for each.
+        /// The value with which an added thread begins; to be made once for each.
         #[must_use]
         pub const fn first() -> Self {
             Raised(())
@@ -281,7 +281,7 @@ pub mod below {
         }
     }
 
-    /// After it was given back.
+    /// After a lock was released.
     #[inline(always)]
     pub(super) fn leave() {
         if let Some(low) = own() {
@@ -292,7 +292,7 @@ pub mod below {
     }
 
     fn set(low: &Low, priority: &AtomicU64) {
-        // It is a priority that the program's space may have: it was given one like it.
+        // The call does not fail: the thread was created with the higher priority, so its space may have both.
         let _ = ThreadAt(low.thread.load(Ordering::Relaxed))
             .set_priority(priority.load(Ordering::Relaxed));
     }
@@ -405,7 +405,8 @@ mod tests {
     extern crate std;
     use super::Mutex;
 
-    /// Tests on a host share locks of the heap and the like, and have no kernel: a call of it would be one of the host's.
+    /// Tests on a host share locks, as that of the heap, and have no Fermata kernel: a kernel call would be one of the
+    /// host's.
     #[test]
     fn threads_of_a_host_wait_for_each_other() {
         static COUNT: Mutex<u64> = Mutex::new(0);

@@ -18,7 +18,7 @@ pub fn sleep(nanoseconds: u64) {
     sleep_until(now().saturating_add(nanoseconds));
 }
 
-/// How long something is left alone that was of no use, before it is asked again: twice as long each time.
+/// Pauses between attempts without success: each is twice as long as the one before, up to a longest.
 #[derive(Debug)]
 pub struct Pauses {
     first: u64,
@@ -49,7 +49,7 @@ impl Pauses {
         sleep(self.next_pause());
     }
 
-    /// It was of use.
+    /// An attempt succeeded: the next pause is the shortest again.
     pub fn end(&mut self) {
         self.next = self.first;
     }

@@ -1,4 +1,4 @@
-//! Where x86-64 has what a call takes and gives; the map is in [`abi::syscalls`].
+//! The registers in which x86-64 passes parameters and results of calls; the map is in [`abi::syscalls`].
 use crate::gate::Returned;
 use crate::guard::MARK;
 use crate::short::{with_count, Came, Words, WORDS};
@@ -36,10 +36,11 @@ pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
     }
 }
 
-// A guarded access has its mark in r14 and the address to go on at in r15, which no ordinary call uses. Whoever goes on there
-// has the mark still; who got through has zero. It is taken out of the register before anything else could be bad.
+// A guarded access has its mark in r14 and the address to continue at in r15, which no ordinary call uses. A thread
+// that continues there after an exception still has the mark; one whose access succeeded has zero. The register is
+// cleared before another access could fail.
 
-/// The mark of a guarded access and where it goes on, of a thread with these registers.
+/// The mark of a guarded access and the address to continue at, from a thread's registers.
 pub(crate) const fn guard(registers: &Registers) -> (u64, u64) {
     (registers.r14, registers.r15)
 }
@@ -57,7 +58,7 @@ pub(crate) const fn at(registers: &Registers, pc: u64) -> Registers {
     }
 }
 
-/// Makes a guarded access of these instructions and operands: whether it got through.
+/// Makes a guarded access of these instructions and operands, and returns whether it succeeded.
 macro_rules! guarded {
     ($($line:expr),+; $($operand:tt)*) => {{
         let mark: u64;
@@ -76,13 +77,13 @@ macro_rules! guarded {
     }};
 }
 
-/// Copies bytes, guarded: whether it got through.
+/// Copies bytes with a guarded access, and returns whether it succeeded.
 ///
 /// # Safety
 /// As of [`crate::guard::copy`].
 #[inline(always)]
 pub(crate) unsafe fn guarded_copy(from: u64, to: u64, length: usize) -> bool {
-    // SAFETY: by the caller. An access that is bad goes on behind the copy.
+    // SAFETY: by the caller. After a failed access the thread continues behind the copy.
     unsafe {
         guarded!(
             "rep movsq",
@@ -97,11 +98,12 @@ pub(crate) unsafe fn guarded_copy(from: u64, to: u64, length: usize) -> bool {
     }
 }
 
-/// Whether so many words are zero, guarded; `None` if one is not there. Eight at a time: each page that is saved is looked at.
+/// Whether so many words are zero, guarded; `None` if one is not there. Compares eight words at a time, since a
+/// checkpoint checks every page that it saves.
 #[inline(always)]
 pub(crate) fn guarded_zero(at: u64, words: usize) -> Option<bool> {
     let found: u64;
-    // SAFETY: it only reads, and an access that is bad goes on behind it.
+    // SAFETY: it only reads, and after a failed access the thread continues behind it.
     let through = unsafe {
         guarded!(
             "xor eax, eax",
@@ -143,7 +145,7 @@ pub(crate) fn guarded_zero(at: u64, words: usize) -> Option<bool> {
 #[inline(always)]
 pub(crate) fn guarded_word(at: u64) -> Option<u64> {
     let found: u64;
-    // SAFETY: it only reads, and an access that is bad goes on behind it.
+    // SAFETY: it only reads, and after a failed access the thread continues behind it.
     let through = unsafe {
         guarded!(
             "mov rax, [rdi]";
@@ -155,14 +157,14 @@ pub(crate) fn guarded_word(at: u64) -> Option<u64> {
     through.then_some(found)
 }
 
-/// Compares and exchanges a word, guarded: what stood there; `None` if it is not there.
+/// Compares and exchanges a word, guarded. Returns the previous word; `None` if it is not there.
 ///
 /// # Safety
 /// As of [`crate::guard::exchange`].
 #[inline(always)]
 pub(crate) unsafe fn guarded_exchange(at: u64, old: u32, new: u32) -> Option<u32> {
     let found: u32;
-    // SAFETY: by the caller. An access that is bad goes on behind it.
+    // SAFETY: by the caller. After a failed access the thread continues behind it.
     let through = unsafe {
         guarded!(
             "lock cmpxchg dword ptr [rdi], ecx";
@@ -178,7 +180,8 @@ pub(crate) unsafe fn guarded_exchange(at: u64, old: u32, new: u32) -> Option<u32
 /// Makes a create call, guarded; `None` if there is no place for an object.
 pub(crate) fn guarded_create(call: Call, handle: u64) -> Option<Code> {
     let mut word = call as u64;
-    // SAFETY: it makes an object in memory that is for nothing else. An exception goes on behind it.
+    // SAFETY: it makes an object in memory that is used for nothing else. After an exception the thread continues
+    // behind it.
     let through = unsafe {
         guarded!(
             crate::gate!();
@@ -196,7 +199,7 @@ pub(crate) fn guarded_create(call: Call, handle: u64) -> Option<Code> {
     through.then_some(Code::from_word(word))
 }
 
-/// The processor's counter of time.
+/// The processor's time-stamp counter.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: reads a counter, which user mode may.
@@ -236,7 +239,7 @@ pub struct IpcRegs {
     pub r15: u64,
 }
 
-/// The registers by what they are for ([`abi::registers`]).
+/// Access to the registers by purpose ([`abi::registers`]).
 impl IpcRegs {
     /// For a call about the object at a handle.
     #[inline]
@@ -292,7 +295,7 @@ impl IpcRegs {
         self.sending_words(all, words.len() * 8)
     }
 
-    /// Sends these words, `count` bytes of which count.
+    /// Sends the first `count` bytes of these words.
     #[inline]
     #[must_use]
     pub const fn sending_words(mut self, words: [u64; 8], count: usize) -> IpcRegs {
@@ -303,7 +306,7 @@ impl IpcRegs {
         self
     }
 
-    /// Receives references into this list, with what else is received.
+    /// Receives references into this list, besides the message.
     #[inline]
     #[must_use]
     pub const fn taking_refs(mut self, list: u64) -> IpcRegs {
@@ -322,7 +325,7 @@ impl IpcRegs {
         }
     }
 
-    /// Waits no longer than until then.
+    /// Waits no longer than until the deadline.
     #[inline]
     #[must_use]
     pub const fn until(mut self, deadline: u64) -> IpcRegs {
@@ -330,14 +333,14 @@ impl IpcRegs {
         self
     }
 
-    /// What came back in place of the handle: after a wait, the alias of the port.
+    /// The result in the register of the handle: after a wait, the alias of the port.
     #[inline]
     #[must_use]
     pub const fn value(&self) -> u64 {
         self.rdi
     }
 
-    /// What is left of the area that is sent from.
+    /// The part of the sending area that has not been sent.
     #[inline]
     #[must_use]
     pub const fn unsent(&self) -> Area {
@@ -350,7 +353,7 @@ impl IpcRegs {
         }
     }
 
-    /// What is left of the area that is received into.
+    /// The part of the receiving area that is still free.
     #[inline]
     #[must_use]
     pub const fn left(&self) -> Area {
@@ -450,8 +453,8 @@ extern "C" {
     fn fermata_ipc(regs: *mut IpcRegs);
 }
 
-/// Makes the IPC call `call` (and any other that wants these registers). The number is put into
-/// the low byte of `rax`; what else stands there stays.
+/// Makes the IPC call `call` (and any other that wants these registers). Puts the number into the low byte of `rax` and
+/// leaves its other bytes as they are.
 ///
 /// # Safety
 /// The registers name memory that the call reads and writes: it must be valid, and what is written
@@ -498,18 +501,19 @@ macro_rules! in_registers {
 /// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
 ///
 /// # Safety
-/// The call is one of register messages, which writes no memory, and `at` what it takes.
+/// The call is one of register messages, which writes no memory, and `at` is a parameter that it takes.
 #[inline(always)]
 #[must_use]
 pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
     let word = with_count(call as u64, count);
-    // SAFETY: the registers are those of register messages; no reference is sent or received. The
-    // stack is as it was, and the register that the compiler keeps for itself too.
+    // SAFETY: the registers are those of register messages; no reference is sent or received. The stack and the
+    // register that the compiler reserves for itself are unchanged.
     unsafe { in_registers!(word, at, words, "xor ebx, ebx", "", lateout("rcx") _) }
 }
 
-/// As [`in_registers()`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
-/// those that come; also what is left of the list (`refs_came` of the crate `interface`).
+/// As [`in_registers()`], of the call with this word ([`with_count`]), and with a list ([`abi::ref_list`]) for
+/// references to receive. Also returns what is left of the list (`refs_came` of the crate `interface` counts those
+/// received).
 ///
 /// # Safety
 /// As there.
@@ -524,7 +528,7 @@ pub unsafe fn in_registers_with(word: u64, at: u64, words: Words, list: u64) -> 
     (came, left)
 }
 
-/// The registers of a thread at this instruction, in a guarded access.
+/// The registers of a thread at `pc` that has this mark and this address to continue at.
 pub(crate) fn guarded(pc: u64, mark: u64, at: u64) -> Registers {
     Registers {
         rip: pc,
