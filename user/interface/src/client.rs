@@ -1,4 +1,4 @@
-//! What proxies are made with.
+//! What proxies are made of.
 use crate::wire::{self, Piece, Values, Words, WORDS};
 use abi::message::Segment;
 use abi::registers::Area;
@@ -12,20 +12,20 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proto::layout::START_NAMES;
 use proto::Error;
 
-/// What is kept of a session while its client is not there, so that it can go on with another one.
+/// The state of a session that is saved while its client does not run, so that a new session can continue it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The interface, the number of the last request that must not be repeated, and its reply.
     pub words: [u64; wire::KEPT_WORDS],
-    /// What came with that reply, at most [`wire::KEPT_BYTES`].
+    /// The bytes of that reply, at most [`wire::KEPT_BYTES`].
     pub bytes: Vec<u8>,
 }
 
-/// What is to be kept of the session whose port `port` names; [`Error::NotFound`] if it is none of this door's
-/// service.
+/// Returns the state to be kept of the session whose port `port` names.
 ///
 /// # Errors
-/// As said, and [`Error::Broken`] if the service is gone; [`Error::NoMemory`].
+/// [`Error::NotFound`] if `port` names no session of this door's service, [`Error::Broken`] if the service is gone,
+/// [`Error::NoMemory`].
 pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
     const PLACE: usize = 1 + wire::KEPT_WORDS;
     let mut reply = Vec::new();
@@ -46,7 +46,7 @@ pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
     })
 }
 
-/// Opens a session for the client whose own port at init is `who`, which goes on with it where the other was
+/// Opens a session for the client whose own port at init is `who`. It continues the session whose state was
 /// [kept](keep).
 ///
 /// # Errors
@@ -66,8 +66,8 @@ fn open(door: &RefAt, request: &[u64], bytes: &[u8], who: Option<RefAt>) -> Resu
     }
 }
 
-/// A request at a door, in words and bytes, with at most one reference: how many bytes came in reply, of which the first eight
-/// are 0.
+/// Sends a request to a door, in words and bytes, with at most one reference. Returns the length of the reply in bytes,
+/// of which the first eight are 0.
 fn knock(
     door: &RefAt,
     request: &[u64],
@@ -104,7 +104,7 @@ fn knock(
     }
 }
 
-/// What is sent from here.
+/// A segment of these bytes, to be sent.
 fn segment(bytes: &[u8]) -> Segment {
     Segment {
         address: bytes.as_ptr() as u64,
@@ -112,16 +112,16 @@ fn segment(bytes: &[u8]) -> Segment {
     }
 }
 
-/// A session with a server. It has one request at a time: a thread that wants to ask while another
-/// one waits for its answer opens a session of its own.
+/// A session with a server. It has one request at a time: a thread that makes requests while another one waits for a
+/// reply opens a session of its own.
 #[derive(Debug)]
 pub struct Session {
     port: RefAt,
-    /// The reference, unless it is not the session's.
+    /// The reference to the port, if the session owns it.
     _owned: Option<Ref>,
-    /// The number of the next request, as it stands in the request's first word. It is part of the program's memory,
-    /// and moves on when the reply is there: a program that is stopped, saved or restored in between asks with the
-    /// same number again, and the server knows what it has done already.
+    /// The number of the next request, at its place in the request's first word. It is part of the program's memory,
+    /// and is incremented when the reply has arrived: a program that is stopped, saved or restored in between repeats
+    /// the request with the same number, and the server knows what it has done already.
     ///
     /// It is an atomic so that the compiler adds to it where it lies, and has no copy to keep over the call. Only one
     /// thread uses it.
@@ -130,8 +130,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a session with the service that this door belongs to, for the interface `id`. May be
-    /// repeated: a session that nobody refers to ends. The service does not learn who opens it.
+    /// Opens a session with the service that this door belongs to, for the interface `id`. May be repeated: a session
+    /// whose port nothing refers to ends. The service does not learn who opens it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the service does not have that interface, [`Error::Denied`] if it wants to know
@@ -140,8 +140,8 @@ impl Session {
         Self::open_for(door, id, None)
     }
 
-    /// As [`Session::open`], with a service that knows its clients. It is given the program's own port at init, and
-    /// with it the power to act there in the program's name: only for services of the boot manifest.
+    /// As [`Session::open`], with a service that knows its clients. The service gets the program's own port at init,
+    /// and with it the power to act there in the program's name, so use this only for services of the boot manifest.
     ///
     /// # Errors
     /// Those of [`Session::open`], and [`Error::Limit`] if this program's job has as many sessions with the service
@@ -163,7 +163,7 @@ impl Session {
         Ok(Self::resume(port, 1))
     }
 
-    /// A session whose port and number of the next request were kept elsewhere.
+    /// A session from its port and the number of its next request, which were kept elsewhere.
     #[must_use]
     pub fn resume(port: Ref, number: u64) -> Self {
         Session {
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// A session that the program did not open but was given with its port: none of its requests has been made yet. The
+    /// A session that the program did not open, but whose port it was given; no request has been made at it yet. The
     /// reference has to stay where it is.
     #[must_use]
     pub const fn at(port: RefAt) -> Self {
@@ -186,11 +186,12 @@ impl Session {
         }
     }
 
-    /// The session behind this port, for one request that may be repeated, at any time: also while another proxy of the
-    /// session asks, in this thread or in another. The reference has to stay where it is.
+    /// The session behind this port, for one request that may be repeated. The request can be made at any time, also
+    /// while another proxy of the session makes one, in this thread or in another. The reference has to stay where it
+    /// is.
     #[must_use]
     pub const fn beside(port: RefAt) -> Self {
-        // A session does not get as far as this number, so the server has kept no reply to it.
+        // No session gets as far as this number, so the server has kept no reply with it.
         Session {
             port,
             _owned: None,
@@ -211,8 +212,8 @@ impl Session {
         (self.port, wire::number(self.next.load(Relaxed)))
     }
 
-    /// A session about the same object that has the interface `id`. It is one of its own: its requests have nothing to do
-    /// with those of this one, and each ends by itself. May be repeated.
+    /// A session about the same object that has the interface `id`. It is independent: its requests have nothing to do
+    /// with those of this session, and each session ends by itself. May be repeated.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`] if the server has no room for one
@@ -222,7 +223,7 @@ impl Session {
         let port = Ref::new().map_err(base::error_of)?;
         let ((), _, came) =
             self.ask_with_refs(wire::QUERY, &[id], (&[], &[]), (&mut [], &[&*port]))?;
-        // What is a session by its port alone, without a door, has no other.
+        // A session that was made of its port, without a door, has no other interfaces.
         match came {
             1 => Ok(Session::resume(port, 1)),
             _ => Err(Error::Unsupported),
@@ -230,13 +231,13 @@ impl Session {
     }
 }
 
-/// A port that many use, of an interface that is [shared](crate::interface): its requests are answered at once and may be
-/// repeated, so nothing has to be known of who asks. It has no session; where that has its number, a request has
-/// the id of the interface.
+/// A port that many use, of an interface that is [shared](crate::interface): its requests are answered at once and may
+/// be repeated, so the server need not know its clients. There is no session: a request has a tag from the interface's
+/// id in place of the number.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
     port: RefAt,
-    /// The id, as it stands in a request's first word.
+    /// The tag, at its place in a request's first word.
     tag: u64,
 }
 
@@ -251,26 +252,26 @@ impl Shared {
     }
 }
 
-/// Whom a proxy asks.
+/// What a proxy sends its requests to.
 pub trait Asked {
     /// The port.
     fn port(&self) -> RefAt;
     /// The first word of the next request, for the method 0.
     fn head(&self) -> u64;
-    /// The reply to that request is there.
+    /// Notes that the reply to that request has arrived.
     fn answered(&self);
 
     /// A request in registers, with `count` arguments.
     ///
     /// # Errors
-    /// That of the method; [`Error::Broken`] if there is no reply that makes sense.
+    /// That of the method; [`Error::Broken`] if there is no valid reply.
     #[inline(always)]
     fn ask<R: Values>(&self, method: u16, mut words: Words, count: usize) -> Result<R, Error> {
         words[0].write(self.head() | u64::from(method));
         // SAFETY: a register message writes no memory.
         let came =
             unsafe { wire::in_registers(Call::CallShort, self.port().handle(), words, 1 + count) };
-        // One question for both: so many words came, and the first says that all is well.
+        // One comparison for both: that the reply has the expected number of words, and that its first says success.
         let well = wire::with_count(Code::Ok as u64, 1 + R::COUNT);
         if came.word.wrapping_sub(well) | came.words[0] == 0 {
             self.answered();
@@ -279,7 +280,7 @@ pub trait Asked {
         self.unwell(came)
     }
 
-    /// The result of a request in registers that did not go well.
+    /// The result of a request in registers if the check in `ask` failed.
     #[doc(hidden)]
     #[cold]
     #[inline(never)]
@@ -298,8 +299,8 @@ pub trait Asked {
         }
     }
 
-    /// A request with bytes: those of `from` follow the arguments, those of the reply go to `into`,
-    /// each copied once. The result, and how many bytes came.
+    /// A request with bytes: those of `from` follow the arguments, and those of the reply go to `into`, each copied
+    /// once. Returns the result, and how many bytes came.
     ///
     /// # Errors
     /// As [`Asked::ask`].
@@ -315,8 +316,8 @@ pub trait Asked {
         Ok((result, bytes))
     }
 
-    /// As [`Asked::ask_with_bytes`], with references: those of `refs` go, those of the reply are set in `back`.
-    /// The result, and how many bytes and references came.
+    /// As [`Asked::ask_with_bytes`], with references: those of `refs` are sent, and those of the reply are set in
+    /// `back`. Returns the result, and how many bytes and references came.
     ///
     /// # Errors
     /// Also [`Error::Invalid`] if there are more than [`wire::MAX_REFS`], [`Error::NoMemory`].
@@ -336,8 +337,8 @@ pub trait Asked {
         Ok((result, bytes, came))
     }
 
-    /// The call of the kernel, with lists of references: the result, how many bytes came, and what is left of
-    /// the list of those that come.
+    /// The kernel call, with lists of references. Returns the result, how many bytes came, and what is left of the list
+    /// for received references.
     #[doc(hidden)]
     #[inline(always)]
     fn exchange<R: Values>(
@@ -434,8 +435,8 @@ struct Room<'a> {
     refs: u64,
 }
 
-/// Makes a request with bytes: how many came in reply, those of the words included, and what is left of the list of
-/// references. On either way what fits into a piece travels as one.
+/// Makes a request with bytes. Returns how many bytes came in reply, those of the words included, and what is left of
+/// the list of references. In either direction, a message that fits into a piece travels as one.
 fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Error> {
     let (mut length, mut more) = (sent.words * 8, sent.bytes);
     if sent.piece.put_bytes(sent.words, more).is_some() {
@@ -477,7 +478,7 @@ fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Err
         Code::TooLarge => return Err(Error::Invalid),
         _ => return Err(Error::Broken),
     }
-    // While no further segment has been begun, what is left is left of the words.
+    // While the kernel has not begun the next segment, the area left is that of the words.
     let rest = regs.left();
     let left = usize::try_from(rest.length).unwrap_or(usize::MAX);
     let begun = !in_piece && rest.entries == 0;
@@ -496,7 +497,7 @@ fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Err
     Ok((came, rest.refs))
 }
 
-/// References for a reply to set.
+/// New references, for a reply to set.
 ///
 /// # Errors
 /// [`Error::NoMemory`].

@@ -5,11 +5,12 @@
 //! * the trait that a server implements, once for each session;
 //! * a proxy, `NAMEClient`, with the same methods for clients;
 //! * a stub that takes a request apart and calls the method ([`Service`]);
-//! * a trait with the methods as callers have them, `NAMECalls`, of the proxy or of an object of the program ([`Own`]);
+//! * a trait with the methods as callers see them, `NAMECalls`, implemented by the proxy and by objects of the program
+//!   ([`Own`]);
 //! * a stable id (`ID` of the proxy), a hash of the trait's name and its methods' signatures.
 //!
-//! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
-//! session: many use one port ([`client::Shared`], [`server::SharedService`]).
+//! A trait marked `#[interface(shared)]` has only requests that are answered at once and may be repeated. It needs no
+//! session: many clients use one port ([`client::Shared`], [`server::SharedService`]).
 //!
 //! A trait marked `#[interface(may_wait)]` can be implemented by a server that has to wait, too: as `NAMELater`, in
 //! which all methods are `async`.
@@ -17,9 +18,9 @@
 //! `docs/services.md` shows a service from the trait to the call. The parts:
 //!
 //! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
-//! * [`client`]: what proxies are made with: a session, and the number of its request;
-//! * [`mod@object`]: objects of the program, and the question for other interfaces of an object, near or far;
-//! * [`server`]: sessions, and requests that wait without holding anybody up.
+//! * [`client`]: what proxies are made of: a session, and the number of its request;
+//! * [`mod@object`]: objects of the program, and asking an object for its other interfaces, in this program or another;
+//! * [`server`]: sessions, and requests that wait without delaying others.
 #![no_std]
 
 #[doc(hidden)]
@@ -44,7 +45,7 @@ pub use server::{Answer, Host, Server, Service};
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
-/// In the result type of a method: references, as many as the server has for the client, at most
-/// [`wire::MAX_REFS`]. Server and client have them as a vector of [`Ref`].
+/// In the result type of a method: references, as many as the server returns, at most [`wire::MAX_REFS`]. Server and
+/// client have them as a vector of [`Ref`].
 #[derive(Clone, Copy, Debug)]
 pub struct Refs;

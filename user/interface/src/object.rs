@@ -1,9 +1,8 @@
 //! Interfaces to objects, wherever they are.
 //!
-//! An interface as its callers see it is a trait of its own, `NAMECalls`, of which the compiler makes a table of
-//! functions: a `Box<dyn NAMECalls>` is such a table and what it is about. Behind it is a proxy, whose functions make
-//! requests of them, or an object of the program itself ([`Own`]), whose functions are the methods. Who calls sees no
-//! difference, and asks either for its other interfaces in the same way ([`query_interface`]).
+//! An interface as its callers see it is a trait of its own, `NAMECalls`. A `Box<dyn NAMECalls>` holds either a proxy,
+//! whose functions make requests, or an object of the program itself ([`Own`]), whose functions are the methods. The
+//! caller sees no difference, and asks either for its other interfaces in the same way ([`query_interface`]).
 use crate::client::Session;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -21,7 +20,7 @@ use proto::Error;
 
 /// What every interface to an object can do.
 pub trait Calls {
-    /// The object's interface with this id. [`query_interface`] makes it one that can be called.
+    /// The object's interface with this id. [`query_interface`] turns the result into one that can be called.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`], [`Error::Limit`] if the program's
@@ -62,8 +61,8 @@ pub fn query_interface<T: Interface + ?Sized>(
     }
 }
 
-/// What can be an object of one's own. [`object!`](crate::object!) says it of one that has several interfaces; one that
-/// has a single one has nothing to say.
+/// A type that can be an [`Own`] object. [`object!`](crate::object!) implements this for a type with several
+/// interfaces; a type with a single one needs only an empty implementation.
 pub trait Object: 'static {
     /// Its interface with this id: a `Box<dyn NAMECalls>`.
     fn find(self: Rc<Self>, id: u64) -> Option<Box<dyn Any>> {
@@ -72,9 +71,9 @@ pub trait Object: 'static {
     }
 }
 
-/// An object of the program, called directly: an argument is where its caller has it, and a method is done once because
-/// it is called once. It is for the thread that made it. A method that waits makes that thread wait, so another one has
-/// to wake it.
+/// An object of the program, called directly: arguments are not copied, and a method is done once because it is called
+/// once. Only the thread that made it uses it. A method that waits makes that thread wait, so another thread has to
+/// wake it.
 pub struct Own<S: ?Sized>(Rc<S>);
 
 impl<S> Own<S> {
@@ -117,10 +116,10 @@ impl<S: Object> Calls for Own<S> {
     }
 }
 
-/// Bytes of a direct call's result, where they are wanted: how many came.
+/// Copies the bytes of a direct call's result to `into`, and returns how many they are.
 ///
 /// # Errors
-/// [`Error::Broken`] if there are more than there is room for.
+/// [`Error::Broken`] if `into` has no room for them.
 #[doc(hidden)]
 pub fn put_bytes(bytes: &[u8], into: &mut [u8]) -> Result<usize, Error> {
     let place = into.get_mut(..bytes.len()).ok_or(Error::Broken)?;
@@ -128,7 +127,7 @@ pub fn put_bytes(bytes: &[u8], into: &mut [u8]) -> Result<usize, Error> {
     Ok(bytes.len())
 }
 
-/// References of a direct call, as the method's own.
+/// Copies of the references that a direct call passes, which the method owns.
 ///
 /// # Errors
 /// [`Error::NoMemory`].
@@ -138,14 +137,14 @@ pub fn copies(refs: &[RefAt]) -> Result<Vec<Ref>, Error> {
     refs.iter().map(copy).collect()
 }
 
-/// The result of a method that waits; the thread waits as long.
+/// Runs a method that may wait, during which the thread waits too, and returns its result.
 ///
 /// # Errors
-/// Those of the method, and [`Error::NoMemory`] if there is nothing to wait with.
+/// Those of the method, and [`Error::NoMemory`] if there is no memory for a mutex and a condition variable.
 #[doc(hidden)]
 pub fn wait_for<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let mut future = pin!(future);
-    // Most need not wait.
+    // Most methods need not wait, and then no kernel object is made.
     if let Poll::Ready(result) = future
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
@@ -186,8 +185,9 @@ impl Wake for Woken {
     }
 }
 
-/// Declares what interfaces an object has, once for clients in other spaces and for those in its own: an enumeration with
-/// a session's interface and the object, which a server's `make` returns (`NAME::of(&object, visitor.interface)`).
+/// Declares the interfaces of an object, both for clients in other spaces and for callers in its own. It defines an
+/// enumeration with a variant per interface, each with the object, which a server's `make` returns
+/// (`NAME::of(&object, visitor.interface)`).
 ///
 /// ```ignore
 /// interface::object! {

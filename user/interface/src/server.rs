@@ -1,29 +1,29 @@
-//! Sessions, and requests that wait without holding anybody up.
+//! Sessions, and requests that wait without delaying others.
 //!
-//! A server is one thread and one portset. Its *door* is the port that others find by name; opening a
-//! session at the door yields a port of its own, to which only the client has a reference, with an
-//! alias that names the session. What a session holds is the value that implements the interface: it
-//! is dropped when the session ends, and everything that it holds with it.
+//! A server is one thread and one portset. Its *door* is the port that others find by name; opening a session at the
+//! door yields a port of its own, to which only the client has a reference, with an alias that names the session. A
+//! session holds the value that implements the interface, which is dropped, with everything that it owns, when the
+//! session ends.
 //!
-//! **A request that has to wait** is a future that is kept with its session. The session's port holds
-//! its client from then on, and the server goes on without having answered. By the rules of the idempotent form the
-//! client's call thereupon begins again, and waits at the port, where it costs nothing and can be
-//! stopped, saved or ended like every other wait; the server hears when it has ended. When the future is ready, the
-//! port holds its client no longer, the request arrives once more with the same number, and is given the reply.
+//! **A request that has to wait** is a future that is kept with its session. The session's port holds its client from
+//! then on, and the server goes on without having answered. By the rules of idempotent calls the client's call then
+//! restarts and waits at the port, where it costs nothing and can be stopped, saved or ended like every other wait; the
+//! kernel notifies the server when the client has let go of the port. When the future is ready, the port holds its
+//! client no longer: the request arrives again with the same number, and the server gives the reply.
 //!
-//! **A client is known** by its own port at init, which it presents when it opens a session. A server that is
-//! told how to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each
-//! job. A session ends when nothing names its port any more, or its process has ended.
+//! **A client is known** by its own port at init, which it presents when it opens a session. A server that was told how
+//! to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each job. A
+//! session ends when nothing names its port any more, or its process has ended.
 //!
-//! **Ports of the server's own** are those whose aliases it chose itself ([`own_port`]). Requests of a shared
-//! interface that come there go to the [`Host`], as do exceptions and faults, if it is the keeper of a space or a region; and a
-//! session can be opened there, about whatever the alias stands for. Such a port can be a session itself
+//! **Ports of the server's own** are those whose aliases it chose itself ([`own_port`]). Requests of a shared interface
+//! at such a port go to the [`Host`], as do exceptions and faults if the port is the keeper of a space or a region. A
+//! session can be opened there, about the thing that the alias stands for. Such a port can be a session itself
 //! ([`Host::session`]): one that the client did not open, but was given.
 //!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
 //!
-//! * [`mod@request`], [`mod@reply`]: what comes and goes; [`mod@done`]: what is kept of it;
+//! * [`mod@request`], [`mod@reply`]: requests and replies; [`mod@done`]: what a session keeps of them;
 //! * [`mod@host`]: what stands behind the ports; [`mod@event`]: what requests wait for.
 mod done;
 mod event;
@@ -72,14 +72,15 @@ pub const OWN_END: u64 = 1 << 63;
 pub const MAX_SESSIONS: usize = 4096;
 /// Most sessions that the processes of one job have with a server.
 pub const MAX_JOB_SESSIONS: usize = 128;
-/// Most bytes of replies that a job's sessions may bring from an image. Programs that are saved while a reply with
-/// bytes is on its way are few.
+/// Most bytes of replies that a job's sessions may bring from an image. Few programs are saved while a reply with bytes
+/// is on its way.
 pub const JOB_KEPT_BYTES: usize = 4 * wire::KEPT_BYTES;
-/// Where the number of words stands beside the number of a request, in what is kept of a session.
+/// In the state that is kept of a session, a word has a request's number, and from this bit on the number of words of
+/// its reply.
 const COUNT_SHIFT: u32 = 48;
-/// The number beside it.
+/// The bits of the number in that word.
 const NUMBER: u64 = (1 << COUNT_SHIFT) - 1;
-/// How many sessions are looked at, when one is opened, for whether their client has ended.
+/// How many sessions are checked for a client that has ended, each time a session is opened.
 const SWEEP: usize = 16;
 
 /// A request that waits.
@@ -93,7 +94,7 @@ struct Slot<S> {
     service: Rc<S>,
     /// Its interface.
     interface: u64,
-    /// Where it was opened, as [`Visitor::door`].
+    /// The door at which it was opened, as [`Visitor::door`].
     door: u64,
     port: Port,
     /// The client's own port at init: dead when the client has ended. Names nothing if clients are not known.
@@ -115,19 +116,19 @@ pub struct Server<S, H> {
     more_doors: Vec<Port>,
     /// Asks init for the job of a client.
     job_of: Option<JobOf>,
-    /// Whether so many bytes more may be kept.
+    /// Whether the server's account has memory for this many bytes more.
     memory: fn(u64) -> Result<(), Error>,
-    /// Where references that come with a request are put; as a list.
+    /// Receives the references that come with a request; as a list.
     room: RefBlock,
     room_list: u64,
-    /// Where looking for sessions whose client has ended goes on.
+    /// Where the next check for sessions of ended clients begins.
     sweep: usize,
-    /// By alias. There is none with that of the door.
+    /// By alias. The alias of the door has no entry here.
     sessions: Vec<Option<Box<Slot<S>>>>,
     host: H,
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
-    /// How a thread goes on whose exception was handled.
+    /// How a thread continues whose exception was handled.
     resumption: Resumption,
 }
 
@@ -135,7 +136,7 @@ pub struct Server<S, H> {
 struct Next {
     /// Its word.
     call: u64,
-    /// The reply that it gives, if it does.
+    /// The reply that it gives, if any.
     words: ReplyWords,
 }
 
@@ -149,7 +150,7 @@ impl Next {
         }
     }
 
-    /// The same, made of each word by itself.
+    /// A copy made word by word.
     #[inline(always)]
     const fn apart(&self) -> Self {
         let [a, b, c, d, e] = self.words;
@@ -176,13 +177,13 @@ impl Next {
     }
 }
 
-/// What goes out with the next wait.
+/// What the server sends with its next wait.
 #[derive(Clone, Copy)]
 enum Out {
     Nothing,
     /// The reply in words.
     Reply,
-    /// How the thread goes on that met an exception.
+    /// How the thread that met an exception continues.
     Resumption,
 }
 
@@ -205,7 +206,7 @@ pub fn own_port(portset: RefAt, alias: u64) -> Result<Port, Code> {
     Port::in_portset(&door(alias), portset)
 }
 
-/// What a door is, and the port at which the server is woken.
+/// The state of a door, and of the port at which the server is woken.
 fn door(alias: u64) -> PortState {
     PortState {
         alias,
@@ -213,7 +214,7 @@ fn door(alias: u64) -> PortState {
     }
 }
 
-/// What the port of a session is: the server hears when its client has let go of it.
+/// The state of a session's port: the kernel notifies the server when its client has let go of it.
 fn session(alias: u64) -> PortState {
     PortState {
         alias,
@@ -263,7 +264,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 .map_err(|_| Code::NoMemory)?;
             buffer.resize(WORDS, 0);
         }
-        // One comes to a door.
+        // A request at a door comes with one reference.
         let room = RefBlock::new(S::REFS.max(H::REFS).max(1))?;
         Ok(Server {
             portset,
@@ -284,7 +285,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         })
     }
 
-    /// A reference to the port at which other threads make the server turn: it calls [`Host::settle`].
+    /// A reference to the port at which other threads make the server take a turn, in which it calls [`Host::settle`].
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -297,14 +298,14 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         &self.door
     }
 
-    /// Tells the server how to ask init for the job of the client whose own port at init this is, and whether there is memory for
-    /// so many bytes more. From then on sessions belong to processes.
+    /// Tells the server how to ask init for a client's job, by the client's own port at init, and how to ask whether
+    /// its account has memory for this many bytes more. From then on sessions belong to processes.
     pub fn knows(&mut self, job_of: JobOf, memory: fn(u64) -> Result<(), Error>) {
         self.job_of = Some(job_of);
         self.memory = memory;
     }
 
-    /// One more door: its number, and a reference to it.
+    /// Adds a door. Returns its number, and a reference to it.
     pub fn add_door(&mut self) -> Result<(u64, Ref), Error> {
         let number = self.more_doors.len() as u64 + 1;
         let port = Port::new().map_err(base::error_of)?;
@@ -356,13 +357,13 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             };
             next = match self.quick(&came, left) {
                 Some(next) => next,
-                // Word by word, so that neither needs to be in memory but here.
+                // Word by word, so that both are in memory only on this path.
                 None => self.came_in_registers(came.apart(), left).apart(),
             };
         }
     }
 
-    /// As [`Server::look_again`], before this call.
+    /// Calls [`Server::look_again`] before the next call.
     #[cold]
     #[inline(never)]
     fn look_first(&mut self, next: Next) -> Next {
@@ -370,8 +371,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         next
     }
 
-    /// Handles what came in registers if it is what comes most: a session's request, without references, of a method that
-    /// the stub answers quickly. All that is asked of it is asked here and there, out of registers.
+    /// Handles the most frequent message in registers: a session's request without references, for a method that the
+    /// stub answers quickly. All checks are inlined here and in the stub, and read registers only.
     #[inline(always)]
     fn quick(&mut self, came: &wire::Came, left: u64) -> Option<Next> {
         if !came.is(Code::Call) || left != self.room_list {
@@ -401,7 +402,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         Some(reply.next())
     }
 
-    /// As a turn of `run_in_registers`, no longer than until then: for servers that seldom have a deadline.
+    /// As a turn of `run_in_registers`, but waits no longer than until the deadline. Out of line, since servers seldom
+    /// have one.
     #[inline(never)]
     fn turn_until(&mut self, deadline: u64, next: &Next) -> Next {
         let regs = IpcRegs::to(self.portset.handle())
@@ -416,7 +418,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         self.came_in_registers(regs.came(), regs.left().refs)
     }
 
-    /// Handles what came in registers, with so much left of the list for references.
+    /// Handles a message in registers; `left` is the unused rest of the list for references.
     #[cold]
     #[inline(never)]
     fn came_in_registers(&mut self, came: wire::Came, left: u64) -> Next {
@@ -446,7 +448,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         self.handle_with_refs(came.alias, &request, reply)
     }
 
-    /// Handles what is no request.
+    /// Handles a message that is no request.
     #[inline(never)]
     fn no_request(
         &mut self,
@@ -477,8 +479,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// Handles the exception that lies in the buffer.
     #[inline(never)]
     fn exception(&mut self, alias: u64) -> Out {
-        // SAFETY: so many words have come there, of which the message consists. The buffer neither moves nor changes
-        // before it has been handled.
+        // SAFETY: as many words came as the message consists of. The buffer neither moves nor changes before it has
+        // been handled.
         let message: &ExceptionMessage = unsafe { &*self.buffer.as_ptr().cast() };
         self.resumption.clear();
         self.host.exception(alias, message, &mut self.resumption);
@@ -549,7 +551,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         self.handle_with_refs(alias, &request, reply)
     }
 
-    /// Handles a request, with which references may have come.
+    /// Handles a request, which may have come with references.
     #[inline(always)]
     fn handle_with_refs(
         &mut self,
@@ -562,8 +564,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         out
     }
 
-    /// Lets go of the references that came, with so much left of the list for them: they served that request only, or
-    /// came in the middle of what is no request.
+    /// Clears the references that came, where `left` is the unused rest of the list: they served that request only, or
+    /// came with a message that is no request.
     #[inline(always)]
     fn forget_refs(&self, left: u64) {
         for n in 0..wire::refs_came(self.room_list, left) {
@@ -602,7 +604,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Answers a session that asks for another interface of its object: with a session that has it, or an error.
+    /// Answers a request at a session for another interface of its object, with a session that has it or an error.
     #[cold]
     #[inline(never)]
     fn queried(&mut self, alias: u64, interface: u64) -> Next {
@@ -615,8 +617,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// A session about the same object as this one, with another interface or the same: a reference to its port, for
-    /// the client.
+    /// Adds a session about the same object as this one, with another interface or the same. Returns a reference to its
+    /// port, for the client.
     fn query(&mut self, alias: u64, interface: u64) -> Result<Ref, Error> {
         let Some(Some(slot)) = self.sessions.get(alias as usize) else {
             return Err(Error::Broken);
@@ -625,7 +627,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let (door, job) = (slot.door, slot.job);
         let client = slot.client.copy().map_err(base::error_of)?;
         if job == 0 {
-            // Servers and drivers are no job's, and one of them has no more at a door than a job.
+            // Servers and drivers belong to no job; each may have as many sessions at a door as a job.
             let all = self.sessions.iter().flatten().map(|slot| &**slot);
             let of_it = |other: &&Slot<S>| other.door == door && other.client.same_as(*client);
             if all.filter(of_it).count() >= MAX_JOB_SESSIONS {
@@ -636,7 +638,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         self.add((door, interface), (job, client), None, |_, _| Ok(service))
     }
 
-    /// Does with an answer to the request of this session what has to be done.
+    /// Acts on the answer to a request of this session.
     #[inline(never)]
     fn answered(&mut self, alias: u64, number: u64, answer: Answer, reply: &mut Reply) -> Out {
         let Some(Some(slot)) = self.sessions.get_mut(alias as usize) else {
@@ -661,12 +663,12 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         Out::reply(slot.done.give(reply))
     }
 
-    /// A request came to a port that is no session's: whether the reply is to be given with the next wait.
+    /// Handles a request at a port that is no session's. Returns whether the reply is to be given with the next wait.
     #[cold]
     #[inline(never)]
     fn knock(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
         if alias == BELL {
-            // Whoever rang only has to be let go.
+            // The request only woke the server: an empty reply lets the caller continue.
             reply.put(&ShortReply::NONE);
             return true;
         }
@@ -704,7 +706,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Handles a request that came to a port of the server's own: whether the reply is to be given with the next wait.
+    /// Handles a request at a port of the server's own. Returns whether the reply is to be given with the next wait.
     fn handle_own(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
         let number = wire::number(request.words[0]);
         let session = self.host.session(alias);
@@ -722,7 +724,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             (Answer::Sent, _) => return false,
             (Answer::Once, _) => None,
             (Answer::Kept(beside), _) => beside,
-            // No stub gives these to who has no waker, and no session.
+            // No stub gives these answers to a request without a waker or a session.
             (Answer::Later(_) | Answer::Done, _) => {
                 reply.set::<()>(Err(Error::Unsupported));
                 return true;
@@ -738,7 +740,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Sends what is to be kept of the session of this door whose port came.
+    /// Sends the state to be kept of the session whose port came, which is one of this door.
     fn keep(&mut self, door: u64, port: Option<RefAt>) -> Result<(), Error> {
         let port = port.ok_or(Error::Invalid)?;
         let one = Ref::new().map_err(base::error_of)?;
@@ -757,8 +759,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         Ok(())
     }
 
-    /// Opens a session at this door with this interface, for the client whose own port at init is `who`: a reference
-    /// to its port, for the client.
+    /// Opens a session at this door with this interface, for the client whose own port at init is `who`. Returns a
+    /// reference to the session's port, for the client.
     fn open(
         &mut self,
         (door, interface): (u64, u64),
@@ -788,8 +790,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         })
     }
 
-    /// Makes sure that so many bytes of a reply that an image says may be kept for this job: a client may say anything.
-    /// Those of replies that the server has made since do not count: their methods have asked for memory.
+    /// Makes sure that this job's sessions may keep so many bytes more of replies from images, which a client can make
+    /// up. Bytes of replies that the server made itself do not count: their methods have asked for memory.
     fn room_to_keep(&self, job: u32, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
@@ -826,8 +828,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         Ok(())
     }
 
-    /// Adds a session at this door with this interface, for this client of this job: a reference to its port, for the
-    /// client.
+    /// Adds a session at this door with this interface, for this client of this job. Returns a reference to its port,
+    /// for the client.
     fn add(
         &mut self,
         (door, interface): (u64, u64),
@@ -881,7 +883,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         Ok(reference)
     }
 
-    /// Ends the sessions of clients that have ended, among the next so many.
+    /// Ends the sessions of clients that have ended, among the next `most` sessions.
     fn end_of_ended(&mut self, most: usize) {
         if self.job_of.is_none() {
             return;
@@ -892,7 +894,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Ends a session of those that `which` selects, if its client has ended.
+    /// Ends the session at this place if `which` selects it and its client has ended.
     fn end_if_ended(&mut self, place: usize, which: impl Fn(&Slot<S>) -> bool) {
         let ended = |slot: &Slot<S>| which(slot) && slot.client.kind() == RefKind::Null;
         if self.sessions[place].as_deref().is_some_and(ended) {
@@ -900,16 +902,15 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Ends a session: whatever it held goes. A request of it that waits is given up, and its client
-    /// finds the session gone.
+    /// Ends a session and frees everything that it held. A request of it that waits is given up, and its client finds
+    /// the session gone.
     pub fn end(&mut self, alias: u64) {
         if let Some(slot) = self.sessions.get_mut(alias as usize) {
             *slot = None;
         }
     }
 
-    /// Goes on with the requests that were woken. Those that are ready get their replies when they
-    /// arrive again.
+    /// Polls the requests that were woken. Those that are ready get their replies when they arrive again.
     #[inline(never)]
     fn look_again(&mut self) {
         while self.bell.rung.load(Ordering::Relaxed) {
@@ -942,7 +943,8 @@ impl<S> Slot<S> {
         let _ = self.port.set_state(&holds, portset);
     }
 
-    /// Keeps the reply to a request that must not be repeated. One that waited is given up by its client.
+    /// Keeps the reply to a request that must not be repeated. A request that still waits is dropped, since its client
+    /// has given it up.
     fn keep(&mut self, number: u64, reply: &ShortReply, beside: Option<Box<Beside>>) {
         self.waiting = None;
         self.done.keep(number, reply, beside);
@@ -965,7 +967,7 @@ impl<S> Slot<S> {
         self.done.beside = None;
     }
 
-    /// Goes on with the request that waits, after it was woken: whether its reply is there.
+    /// Polls the request that waits, after it was woken. Returns whether its reply is ready.
     fn poll(&mut self) -> bool {
         let Some(mut waiting) = self.waiting.take() else {
             return false;

@@ -14,15 +14,15 @@ pub use base::short::{
 /// Most references of a request or a reply.
 pub const MAX_REFS: usize = abi::MAX_LIST_REFS as usize;
 
-/// Most bytes of a request whose method may wait: they are kept meanwhile.
+/// Most bytes of a request whose method may wait: the server keeps them meanwhile.
 pub const MAX_LATER: usize = 4096;
 
-/// Most bytes of a request or a reply, words included, that travel in one piece: so few are copied once more on either
-/// side, which is cheaper than a message of several segments, for the kernel moves one segment that lies on one page
-/// on its shortest way.
+/// Most bytes of a request or a reply, words included, that travel in one piece: copying so few once more on either
+/// side is cheaper than a message of several segments, for the kernel has its shortest path for one segment within a
+/// page.
 pub const PIECE: usize = 512;
 
-/// What travels in one piece, where it lies on one page.
+/// A buffer for a message in one piece, aligned so that it lies within one page.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(512))]
 pub struct Piece([MaybeUninit<u64>; PIECE / 8]);
@@ -30,7 +30,7 @@ pub struct Piece([MaybeUninit<u64>; PIECE / 8]);
 const _: () = assert!(align_of::<Piece>() == PIECE && size_of::<Piece>() == PIECE);
 
 impl Piece {
-    /// Nothing yet.
+    /// A piece without values.
     #[inline(always)]
     #[must_use]
     pub const fn new() -> Self {
@@ -50,7 +50,7 @@ impl Piece {
         &mut self.0
     }
 
-    /// Puts these bytes behind so many words. Nothing, if there is no room for them.
+    /// Puts these bytes behind the first `words` words. `None` if there is no room for them.
     #[inline(always)]
     #[must_use]
     pub fn put_bytes(&mut self, words: usize, bytes: &[u8]) -> Option<()> {
@@ -72,7 +72,7 @@ impl Default for Piece {
     }
 }
 
-/// Most words of a reply: whether it is an error, and a result.
+/// Most words of a reply: the status, and the result.
 pub const REPLY_WORDS: usize = 5;
 
 /// As [`Words`], of a reply.
@@ -84,35 +84,35 @@ pub const NO_REPLY: ReplyWords = [MaybeUninit::uninit(); REPLY_WORDS];
 /// The method that asks whether a session or a door has an interface, by id; at a door it opens a session for
 /// the client whose own port at init comes with it.
 pub const QUERY: u16 = 0;
-/// At a door: what is to be kept of the session whose port comes with it ([`crate::client::Kept`]).
+/// At a door: returns the state to be kept of the session whose port comes with it ([`crate::client::Kept`]).
 pub const KEEP: u16 = 1;
 /// At a door: opens a session that goes on where another one was kept.
 pub const RESUME: u16 = 2;
 /// Words in which a session is kept.
 pub const KEPT_WORDS: usize = 7;
-/// Most bytes of a reply that are kept with it: as many as any reply to a request that must not be repeated has, since its
-/// method is told of no more room.
+/// Most bytes of a reply that is kept. No reply to a request that must not be repeated has more, since its method is
+/// told of no more room.
 pub const KEPT_BYTES: usize = MAX_BULK;
 
-/// What a method takes, for who makes requests without a proxy.
+/// The arguments of a method, for clients that make requests without a proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Its name.
     pub name: &'static str,
     /// The names of its arguments in words.
     pub words: &'static [&'static str],
-    /// How many of its arguments are references, or any number of them.
+    /// How many of its arguments are references, or lists of any number of them.
     pub refs: usize,
     /// The name of its argument in bytes.
     pub bytes: Option<&'static str>,
-    /// The reply has bytes: a word behind the others says for how many there is room.
+    /// The reply has bytes: the request has a further word, for how many the client has room.
     pub room: bool,
     /// It may have to wait.
     pub waits: bool,
 }
 
-/// The number of the method with this name, of an interface whose methods these are. In a constant, a name that no method has does not
-/// compile.
+/// The number of the method with this name among the methods of an interface. In a constant, a name that no method has
+/// does not compile.
 #[must_use]
 pub const fn numbered(methods: &[Shape], name: &str) -> u16 {
     let mut at = 0;
@@ -151,7 +151,7 @@ pub const fn number(head: u64) -> u64 {
     head >> 16
 }
 
-/// What requests of a [shared](crate::client::Shared) interface with this id have for a number.
+/// The tag that requests of a [shared](crate::client::Shared) interface with this id have in place of a number.
 #[must_use]
 pub const fn tag(id: u64) -> u64 {
     number(head(0, id))
@@ -177,7 +177,7 @@ pub fn error(status: u64) -> Error {
 pub trait Plain: Copy {
     /// As a word.
     fn to_word(self) -> u64;
-    /// From a word, if it stands for a value.
+    /// From a word, if the word is one of a value.
     fn from_word(word: u64) -> Option<Self>;
 }
 
@@ -242,9 +242,9 @@ macro_rules! plain {
 pub trait Values: Sized {
     /// How many words.
     const COUNT: usize;
-    /// Puts them behind the first word.
+    /// Puts the values behind the first word.
     fn put(self, words: &mut ReplyWords);
-    /// Takes them from there, if they stand for values.
+    /// Takes the values from there, if the words are those of values.
     fn take(words: &[u64; WORDS]) -> Option<Self>;
 }
 
@@ -290,7 +290,7 @@ tuple!(2: A 1 0, B 2 1);
 tuple!(3: A 1 0, B 2 1, C 3 2);
 tuple!(4: A 1 0, B 2 1, C 3 2, D 4 3);
 
-/// How many references came: `list` as the call took it, and as it left it.
+/// How many references came: `list` is the list before the call, and `left` what the call left of it.
 #[inline(always)]
 #[must_use]
 pub const fn refs_came(list: u64, left: u64) -> usize {

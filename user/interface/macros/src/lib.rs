@@ -11,26 +11,27 @@ use syn::{
     PathArguments, Result, ReturnType, TraitItem, TraitItemFn, Type,
 };
 
-/// Makes a service of a trait.
+/// Makes a service from a trait.
 ///
-/// The documentation of each method says its errors (`Errors: ...`; `Errors: none of its own.` if there are none but
-/// those that every request has) and whether it may be repeated (`May be repeated`, `Must not be repeated`); a method
-/// that does not is refused.
+/// The documentation of each method says its errors (`Errors: ...`; `Errors: none of its own.` if it has only those
+/// that every request has) and whether it may be repeated (`May be repeated`, `Must not be repeated`); other methods do
+/// not compile.
 ///
-/// Each method takes `&self` and returns `Result<T, Error>`. Arguments are numbers and `bool`, at
-/// most seven; then references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them;
-/// then at most one `&[u8]` or `&str`. `T` is `()`, a number, `Bytes`, `Ref`, `Refs`, or a tuple of them in that
-/// order, with at most four numbers, one `Bytes` and, behind all, one `Refs`. A method that may have to wait is
-/// `async`; it gets what its arguments refer to as its own (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`), of bytes at
-/// most 4,096 unless `#[bytes(MOST)]` says how many: one that takes more lets go of them before it waits. A method
-/// marked `#[once]` must not be repeated.
+/// Each method takes `&self` and returns `Result<T, Error>`. Arguments are numbers and `bool`, at most seven; then
+/// references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them; then at most one `&[u8]`
+/// or `&str`. `T` is `()`, a number, `Bytes`, `Ref`, `Refs`, or a tuple of them in that order, with at most four
+/// numbers, one `Bytes` and, behind all, one `Refs`. A method that may have to wait is `async`; it gets its references,
+/// bytes and text as owned values (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`), with at most 4,096 bytes unless
+/// `#[bytes(MOST)]` says how many: a method that takes more frees them before it waits. A method marked `#[once]` must
+/// not be repeated.
 ///
-/// An interface that is `shared`, `#[interface(shared)]`, has neither of these. Many use it at one port, without
+/// An interface that is `shared`, `#[interface(shared)]`, has no `async` and no `#[once]` methods. Many clients use it
+/// at one port, without sessions.
 /// sessions.
 ///
-/// One that `may_wait`, `#[interface(may_wait)]`, has servers of two kinds: those that answer at once implement the
-/// trait `NAME`, and those that have to wait `NAMELater`, in which all methods are `async`. Their clients see no
-/// difference.
+/// An interface that `may_wait`, `#[interface(may_wait)]`, has servers of two kinds: those that answer at once
+/// implement the trait `NAME`, and those that have to wait `NAMELater`, in which all methods are `async`. Their clients
+/// see no difference.
 #[proc_macro_attribute]
 pub fn interface(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
@@ -56,14 +57,14 @@ enum Sort {
     MayWait,
 }
 
-/// A method, read.
+/// A method, parsed.
 #[derive(Clone)]
 struct Method<'a> {
     docs: Vec<&'a Attribute>,
     name: &'a Ident,
     /// Arguments in words.
     words: Vec<(&'a Ident, &'a Type)>,
-    /// Arguments that are references, and whether it is any number of them.
+    /// Arguments that are references, and whether it takes any number of them.
     refs: Vec<(&'a Ident, &'a Type, bool)>,
     /// The argument in bytes, and whether it is text.
     bytes: Option<(&'a Ident, &'a Type, bool)>,
@@ -81,7 +82,7 @@ struct Method<'a> {
     returns_refs: bool,
     once: bool,
     waits: bool,
-    /// It waits, and may be repeated: its reply is kept until it was given.
+    /// It waits, and may be repeated: its reply is kept until it has been given.
     again: bool,
     /// Most bytes that a method that waits gets.
     most_bytes: Tokens,
@@ -383,7 +384,7 @@ fn generate(item: &ItemTrait, sort: Sort) -> Result<Tokens> {
     })
 }
 
-/// What servers implement that have to wait, and their stub.
+/// The trait that a server which has to wait implements, and its stub.
 fn later(item: &ItemTrait, id: u64, methods: &[Method<'_>], consts: &Tokens) -> Tokens {
     let (vis, name) = (&item.vis, &item.ident);
     let methods: Vec<_> = methods.iter().map(Method::as_later).collect();
@@ -445,8 +446,8 @@ fn later(item: &ItemTrait, id: u64, methods: &[Method<'_>], consts: &Tokens) -> 
 }
 
 impl<'a> Method<'a> {
-    /// Refuses a method whose documentation does not say its errors, or whether it may be repeated, or says something
-    /// else about that than `#[once]`.
+    /// Refuses a method whose documentation does not say its errors, or whether it may be repeated, or whose
+    /// documentation contradicts `#[once]`.
     fn check_documentation(&self) -> Result<()> {
         let said = c::lines(self.docs.iter().copied()).join(" ");
         let says = |words: &str| said.contains(words);
@@ -583,7 +584,7 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// The same for a server that has to wait.
+    /// The same method for a server that has to wait.
     fn as_later(&self) -> Self {
         Method {
             again: !self.once && !self.waits,
@@ -604,7 +605,7 @@ impl<'a> Method<'a> {
         words.chain(refs).chain(bytes).collect()
     }
 
-    /// The arguments as a server gets them: for a method that may wait they are its own.
+    /// The arguments as a server gets them: a method that may wait gets owned values.
     fn taken(&self) -> Vec<Tokens> {
         if !self.waits {
             return self.arguments();
@@ -626,7 +627,7 @@ impl<'a> Method<'a> {
         self.returned_refs > 0 || self.returns_refs || self.returns_bytes && !self.values.is_empty()
     }
 
-    /// What a caller gets for `T`: this for `Bytes`.
+    /// The result type for a caller, with `bytes` in place of `Bytes`.
     fn result_of_call(&self, bytes: &Tokens) -> Tokens {
         match self.returns_bytes && !self.returns_whole() {
             true => bytes.clone(),
@@ -634,7 +635,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// `T`, with this for `Bytes`.
+    /// `T`, with `bytes` in place of `Bytes`.
     fn result(&self, bytes: &Tokens) -> Tokens {
         if !self.returns_whole() {
             return self.returns.to_token_stream();
@@ -760,7 +761,7 @@ impl<'a> Method<'a> {
         quote! { #head { #own #body } }
     }
 
-    /// The method of what is counted, for it is that of what it has.
+    /// The method of a shared pointer (`Rc`) to the service: it calls that of the service.
     fn passed_on(&self) -> Tokens {
         let declared = self.declared();
         let (name, names) = (self.name, self.argument_names());
@@ -773,15 +774,15 @@ impl<'a> Method<'a> {
         self.once || self.waits
     }
 
-    /// Whether bytes of its reply are kept, and are in an image: beside references they are not. `all_wait`: of a server whose methods all
-    /// wait.
+    /// Whether bytes of the method's reply are kept, and so are in an image; bytes beside references are not.
+    /// `all_wait`: all methods of the server wait.
     fn keeps_bytes(&self, all_wait: bool) -> bool {
         let kept = all_wait || self.alters();
         kept && self.returns_bytes && self.returned_refs == 0 && !self.returns_refs
     }
 
-    /// The method of the proxy. `in_memory`: the server waits for messages in memory, so that a request in words is made in
-    /// memory, too: the kernel's short way is for two ends that use the same form.
+    /// The method of the proxy. `in_memory`: the server waits for messages in memory, so the proxy sends even a request
+    /// in words from memory: the kernel's short way needs both ends to use the same form.
     fn asked(&self, number: u16, shared: bool, in_memory: bool) -> Tokens {
         let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
         let names: Vec<_> = self.words.iter().map(|(name, _)| name).collect();
@@ -864,7 +865,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What the proxy does if references go or come.
+    /// What the proxy does if the request or the reply has references.
     fn asked_with_refs(&self, number: u16, words: &Tokens, from: &Tokens) -> Tokens {
         let gather = match self.refs.split_last() {
             Some(((last, _, true), others)) => {
@@ -934,7 +935,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// The arm of the stub.
+    /// The arm of the stub for this method.
     fn answered(&self, number: u16) -> Tokens {
         let name = self.name;
         let (names, types): (Vec<_>, Vec<_>) = self.words.iter().copied().unzip();
@@ -942,7 +943,7 @@ impl<'a> Method<'a> {
         let needed = names.len() + usize::from(self.returns_bytes);
         let room_at = names.len() + 1;
         let room = self.returns_bytes.then(|| quote!(room));
-        // What is kept with a reply is in images too, whole.
+        // A reply that is kept is in images too, with all its bytes.
         let most_room =
             (self.alters() && !self.again).then(|| quote!(.min(::interface::wire::KEPT_BYTES)));
         let take_room = self
@@ -970,7 +971,7 @@ impl<'a> Method<'a> {
                 (false, true) => quote! { Ok::<_, Error>(request.refs.from(#n)) },
                 (false, false) => quote! { request.refs.get(#n).ok_or(Error::Invalid) },
             });
-        // Any number is at least none.
+        // A list of any number of references makes no request too long.
         let too_many = match self.refs.split_last() {
             Some(((.., true), others)) => {
                 let least = others.len();
@@ -1037,7 +1038,7 @@ impl<'a> Method<'a> {
                 Answer::Now
             }}
         };
-        // Before anything is done again.
+        // Checked before the method could be called a second time.
         let done = self.alters().then(|| {
             quote! {
                 if request.is_done() {
@@ -1068,7 +1069,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What it takes, for who has no proxy.
+    /// The method's arguments, for clients without a proxy.
     fn shape(&self) -> Tokens {
         let spelled = |name: &Ident| name.to_string();
         let words = self.words.iter().map(|(name, _)| spelled(name));
@@ -1093,7 +1094,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Whether only words come, and only words go, or only bytes from where they lie.
+    /// Whether request and reply are only words, or the reply is only bytes that are sent from where they lie.
     fn is_quick(&self) -> bool {
         let words_come = self.refs.is_empty() && self.bytes.is_none();
         words_come && !self.returns_whole() && !(self.returns_bytes && self.alters())
@@ -1173,7 +1174,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What takes a server's result apart: words, bytes, references.
+    /// The code that takes a server's result apart: words, bytes, references.
     fn whole(&self) -> Tokens {
         let (values, refs) = self.value_and_ref_names();
         let pattern = self.pattern();
@@ -1202,7 +1203,7 @@ fn spelled(ty: &Type) -> String {
     ty.to_token_stream().to_string().replace(' ', "")
 }
 
-/// The parts of a result: those of a tuple, or itself.
+/// The parts of a result type: those of a tuple, or the type itself.
 fn parts(ty: &Type) -> Vec<&Type> {
     match ty {
         Type::Tuple(tuple) => tuple.elems.iter().collect(),
@@ -1348,7 +1349,7 @@ mod tests {
     #[test]
     fn session_and_object_are_called_alike() {
         let made: File = syn::parse2(generate(&bells(), Sort::Plain).unwrap()).unwrap();
-        // As its callers see it, by the session and by the object.
+        // The trait as its callers see it, implemented by the session's proxy and by the object.
         let (mut seen, mut by) = (Vec::new(), Vec::new());
         for item in &made.items {
             match item {
@@ -1383,7 +1384,7 @@ mod tests {
     #[test]
     fn what_may_wait_has_two_kinds_of_servers() {
         let mut item = bells();
-        // What a server that answers at once borrows is the other one's own.
+        // A server that answers at once borrows an argument which a server that waits owns.
         if let TraitItem::Fn(method) = &mut item.items[0] {
             method.attrs.push(parse_quote!(#[bytes(9000)]));
         }
@@ -1401,7 +1402,7 @@ mod tests {
         assert!(of("BellsLater").contains("Future"));
         let text = spelled_as(&made);
         assert!(text.contains("9000"));
-        // Only what may be repeated need not be kept once it was given.
+        // Only the reply of a method that may be repeated need not be kept once it was given.
         assert_eq!(text.matches("until_given").count(), 1);
     }
 

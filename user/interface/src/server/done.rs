@@ -1,4 +1,4 @@
-//! What is kept of the requests of a session that must not be repeated.
+//! The state that is kept of the requests of a session that must not be repeated.
 use super::reply::{give_beside, Beside, Kept, Later, Reply, ShortReply};
 use super::request::keep_later;
 use super::{Next, COUNT_SHIFT, NUMBER};
@@ -12,7 +12,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use proto::Error;
 
-/// What is kept of the requests of a session that must not be repeated: the number of the last one, and its reply.
+/// The state that is kept of the requests of a session that must not be repeated: the number of the last one, and its
+/// reply.
 #[derive(Debug)]
 pub struct Done {
     /// [`Done::NEVER`] if there was none.
@@ -43,16 +44,17 @@ impl Done {
     /// No request has this number: they have 48 bits.
     const NEVER: u64 = u64::MAX;
 
-    /// What an image has of it: a word, the words of the reply, and the bytes that came with that.
+    /// The state that an image keeps: returns a word and the bytes of the reply, and puts the reply's words into
+    /// `words`.
     pub(super) fn kept(&self, words: &mut [u64]) -> (u64, &[u8]) {
         let ended = ShortReply::of::<()>(Err(Error::Ended));
         let (reply, bytes) = match &self.beside {
             _ if self.number == Self::NEVER => return (0, &[]),
             None => (&self.reply, &[][..]),
-            // What references name is in no image: the request is done, and what came of it is not there any more.
+            // An image has no objects that references name: the request counts as done, but its result is lost.
             Some(beside) if !beside.refs.is_empty() => (&ended, &[][..]),
             Some(beside) if beside.bytes.len() <= KEPT_BYTES => (&self.reply, &beside.bytes[..]),
-            // A server that sent more than its method was told that there is room for. It is not done again either.
+            // The server sent more bytes than it told its method there is room for. The request counts as done, too.
             Some(_) => (&ended, &[][..]),
         };
         let reply = reply.as_words();
@@ -63,13 +65,14 @@ impl Done {
         )
     }
 
-    /// How many bytes of a reply are kept that an image has brought.
+    /// How many bytes of a reply that an image brought are kept.
     pub(super) fn brought_bytes(&self) -> usize {
         let beside = self.beside.as_ref().filter(|_| self.brought);
         beside.map_or(0, |beside| beside.bytes.len())
     }
 
-    /// As it was [kept](Done::kept). The image of a program says it, and nobody else gets it.
+    /// Restores the state that was [kept](Done::kept). It comes from a program's image, which may be forged, so only
+    /// that program gets the reply.
     pub(super) fn resumed(kept: u64, words: &[u64], bytes: &[u8]) -> Result<Self, Error> {
         let count = (kept >> COUNT_SHIFT) as usize;
         if count == 0 || count > REPLY_WORDS.min(words.len()) {
@@ -98,7 +101,7 @@ impl Done {
         self.number == wire::number(head)
     }
 
-    /// Gives its reply: whether with the next wait.
+    /// Gives the reply. Returns whether it goes out with the next wait.
     #[inline(always)]
     pub(super) fn give(&self, to: &mut Reply) -> bool {
         match &self.beside {
@@ -130,7 +133,7 @@ impl Done {
         (self.until_given, self.brought) = (false, false);
     }
 
-    /// The reply was given: forgets it if it need not be kept.
+    /// Notes that the reply was given, and forgets it if it need not be kept.
     pub(super) fn given(&mut self) {
         if self.until_given {
             (self.number, self.beside, self.until_given) = (Self::NEVER, None, false);
@@ -138,11 +141,11 @@ impl Done {
     }
 }
 
-/// Memory of the future of a request that is over, for the next one.
+/// Memory of the future of a finished request, for the next one.
 #[derive(Debug)]
 pub(super) struct Spare {
     memory: Cell<*mut u8>,
-    /// What it was allocated for (size and alignment); 0 if there is none.
+    /// The layout that the memory was allocated with (size and alignment); 0 if there is none.
     is_for: Cell<usize>,
 }
 
@@ -162,8 +165,8 @@ impl Spare {
 
     const ALIGN_SHIFT: u32 = 32;
 
-    /// Asks a future for the first time, here where the compiler knows it: its result, or itself. It lies where the
-    /// last one did, if that was as large.
+    /// Polls a future for the first time, here where the compiler knows its type. Returns its result, or the future if
+    /// it waits. It lies in the memory of the last one if that had the same layout.
     #[inline(always)]
     pub(super) fn begin<F>(&self, future: F, waker: &Waker) -> Result<Kept, Later>
     where
@@ -187,18 +190,18 @@ impl Spare {
             }
             Poll::Pending => {
                 self.is_for.set(0);
-                // SAFETY: it is a value in memory as a box has it, which is not the spare one any more.
+                // SAFETY: it is a value in memory as a box has it, and that memory is no longer the spare one.
                 Err(Box::into_pin(unsafe { Box::from_raw(memory) }))
             }
         }
     }
 
-    /// Makes it memory of this layout.
+    /// Replaces the spare memory by memory of this layout.
     #[cold]
     #[inline(never)]
     fn make(&self, word: usize, layout: Layout) {
         self.free();
-        // SAFETY: it is not of size 0, or it had no word.
+        // SAFETY: the layout is not of size 0, else it would have no word.
         let memory = unsafe { alloc::alloc::alloc(layout) };
         if memory.is_null() {
             alloc::alloc::handle_alloc_error(layout);
@@ -218,7 +221,7 @@ impl Spare {
             layout
         };
         self.free();
-        // What begins here has a size.
+        // Futures that begin here are not of size 0.
         self.memory.set(future.cast());
         self.is_for.set(Self::word_of(layout));
     }

@@ -1,4 +1,4 @@
-//! What requests wait for, and how their server hears that they may go on.
+//! Events that requests wait for, and how their server learns that they can continue.
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::task::Wake;
@@ -10,15 +10,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Poll, Waker};
 use proto::Error;
 
-/// What wakers and the server share.
+/// State that wakers and the server share.
 pub(super) struct Bell {
-    /// Whether there are any in `woken`: looked at before each wait.
+    /// Whether `woken` has entries; checked before each wait.
     pub(super) rung: AtomicBool,
-    /// Sessions whose requests are to be looked at again.
+    /// Aliases of the sessions whose requests are to be polled again.
     pub(super) woken: Mutex<Vec<u64>>,
     /// The server's thread.
     pub(super) thread: u64,
-    /// To the port that makes the server look.
+    /// A reference to the port that wakes the server.
     pub(super) port: Ref,
 }
 
@@ -39,15 +39,14 @@ impl Wake for Alarm {
             woken.push(self.alias);
             !self.bell.rung.swap(true, Ordering::AcqRel)
         };
-        // The server's own thread looks before it waits.
+        // The server's own thread checks `rung` before it waits.
         if first && sys::thread_self() != self.bell.thread {
             let _ = self.bell.port.poke();
         }
     }
 }
 
-/// Something that requests of one server wait for: what they wait for has to be asked for again
-/// after each [`Event::happened`].
+/// Something that requests of one server wait for. After each [`Event::happened`] a request checks its condition again.
 #[derive(Default)]
 pub struct Event {
     /// By the session that they wake.
@@ -63,8 +62,8 @@ impl Event {
         }
     }
 
-    /// Wakes all that wait. Another thread than the server's must not hold anything meanwhile that
-    /// the server may wait for.
+    /// Wakes all that wait. A thread other than the server's must not hold a lock meanwhile that the server may wait
+    /// for.
     pub fn happened(&self) {
         let wakers = core::mem::take(&mut *self.wakers.lock());
         for waker in wakers.into_values() {
@@ -72,9 +71,10 @@ impl Event {
         }
     }
 
-    /// Waits until `ready` has something; it is asked at once and after each event.
+    /// Waits until `ready` returns a value; calls it at once and after each event.
     pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        // Who is given up is not to be woken, nor kept until the next event, which may never come.
+        // A request that is given up is not to be woken, and its waker not to be kept until the next event, which may
+        // never come.
         let mut waits = Waits {
             event: self,
             place: None,
@@ -87,14 +87,14 @@ impl Event {
             let place = waker.data() as usize;
             waits.place = Some(place);
             self.wakers.lock().insert(place, waker.clone());
-            // What happened in another thread since the question.
+            // For an event in another thread since the first check.
             ready().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 }
 
-/// One that waits for an event, until this is dropped.
+/// A request that waits for an event, until this value is dropped.
 struct Waits<'a> {
     event: &'a Event,
     /// Where its waker is.
@@ -109,7 +109,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Threads of clients that are interrupted when something happens. A client that attends to other things as well waits
+/// Threads of clients that are interrupted when something happens. A client that waits for other things as well waits
 /// for interrupts, and not in a request.
 #[derive(Default)]
 pub struct Watchers {
@@ -126,7 +126,7 @@ impl Watchers {
         }
     }
 
-    /// The thread of the session with this number is this one, instead of the one before.
+    /// Sets the thread to interrupt for the session with this number, in place of an earlier one.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -142,7 +142,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// The session with this number is over.
+    /// Removes the thread of the session with this number, which has ended.
     pub fn forget(&self, session: u64) {
         self.all.lock().retain(|(its, _)| *its != session);
     }
@@ -150,7 +150,7 @@ impl Watchers {
     /// Interrupts all, from any thread.
     pub fn happened(&self) {
         for (_, thread) in &*self.all.lock() {
-            // One that is gone has nothing to do any more.
+            // A thread that is gone need not be told.
             let _ = thread.interrupt();
         }
     }

@@ -1,4 +1,4 @@
-//! What stands behind the ports of a server: stubs, and what a server does beside answering its sessions.
+//! What answers at a server's ports: stubs, and what a server does besides answering its sessions.
 use super::done::Done;
 use super::reply::{Answer, Quick, Reply};
 use super::request::Request;
@@ -22,11 +22,11 @@ pub trait Service: 'static {
     const KEEPS_BYTES: bool;
     /// Most references that can come with a request.
     const REFS: usize;
-    /// Calls the method. What arrives is hostile: a request that makes no sense is
-    /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
+    /// Calls the method. Requests can be hostile: one that makes no sense is [`Error::Invalid`] or
+    /// [`Error::Unsupported`]. The reply in words goes into `reply`.
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
-    /// As `answer`, of a request without references, of a method to which nothing but words come and that returns words,
-    /// or bytes from where they lie: most are.
+    /// As `answer`, for a request without references to a method that takes only words and returns words, or bytes from
+    /// where they lie. Most requests are such.
     fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
         let _ = (came, done, waker);
         Quick::No
@@ -48,13 +48,13 @@ pub trait SharedService {
     fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> Answer;
 }
 
-/// Lets go of the thread whose exception the host handles ([`Host::exception`]): it stays as it is until its state is set
-/// by its handle.
+/// Lets go of the thread whose exception the host handles ([`Host::exception`]): it stays in the exception until the
+/// holder of its handle sets its state.
 pub fn park() {
     sys::server_release();
 }
 
-/// How a thread goes on whose exception was handled: with the registers that a host puts here. It says nothing at first.
+/// How a thread continues whose exception was handled: with the registers that a host puts here. It is empty at first.
 #[derive(Debug)]
 pub struct Resumption {
     /// The message to the kernel.
@@ -64,13 +64,13 @@ pub struct Resumption {
 }
 
 impl Resumption {
-    /// Nothing.
+    /// The empty resumption.
     pub(super) const NONE: Self = Resumption {
         words: [0; REGISTER_WORDS],
         count: 0,
     };
 
-    /// With these control registers, and all others as they were.
+    /// Continues with these control registers, and all others unchanged.
     #[inline(always)]
     pub fn control(&mut self, answer: ShortAnswer) {
         let ShortAnswer {
@@ -83,7 +83,7 @@ impl Resumption {
         self.count = SHORT_ANSWER_WORDS;
     }
 
-    /// With these registers.
+    /// Continues with these registers.
     pub fn all(&mut self, registers: &Registers) {
         self.words = registers.to_words();
         self.count = REGISTER_WORDS;
@@ -95,22 +95,22 @@ impl Resumption {
         (self.words.as_ptr() as u64, self.count * 8)
     }
 
-    /// Forgets what it says.
+    /// Makes it empty.
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Whether it says something.
+    /// Whether it is not empty.
     #[inline(always)]
     pub(super) fn says(&self) -> bool {
         self.count > 0
     }
 }
 
-/// What a server does beside answering its sessions. A closure that makes sessions is enough for most.
+/// What a server does besides answering its sessions. A closure that makes sessions is enough for most.
 pub trait Host<S> {
-    /// Whether a request to a port of the server's own can come with bytes, or an exception there.
+    /// Whether requests with bytes, or exceptions, can come to a port of the server's own.
     const BYTES: bool = false;
     /// Most references that can come with a request to a port of the server's own.
     const REFS: usize = 0;
@@ -129,23 +129,23 @@ pub trait Host<S> {
         Answer::Now
     }
 
-    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
-    /// on as `resumption` says when the server waits again; if that says nothing it meets the exception again,
+    /// A thread met an exception, and the keeper of its space is the port of the server's own with this alias. The
+    /// thread continues with `resumption` when the server waits again; if that is empty it meets the exception again,
     /// unless it was [parked](park).
     fn exception(&mut self, alias: u64, message: &ExceptionMessage, resumption: &mut Resumption) {
         let _ = (alias, message, resumption);
         park();
     }
 
-    /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.
+    /// The kept state of the session that the server's own port with this alias is; `None` if the port is no session.
     fn session(&mut self, alias: u64) -> Option<Rc<RefCell<Done>>> {
         let _ = alias;
         None
     }
 
-    /// A thread touched what is absent of a region whose keeper is the port of the server's own with this alias. Whether it
-    /// is to try again; if there is still nothing, that is an exception. Otherwise the kernel delivers the fault again,
-    /// behind whoever waits.
+    /// A thread touched an absent page of a region whose keeper is the port of the server's own with this alias.
+    /// Returns whether the thread is to retry; if the page is still absent then, that is an exception. If not, the
+    /// kernel delivers the fault again, behind the waiting clients.
     fn fault(&mut self, alias: u64, message: &FaultMessage) -> bool {
         let _ = (alias, message);
         true
@@ -157,14 +157,14 @@ pub trait Host<S> {
         let _ = alias;
     }
 
-    /// Whether the request that was just handled was not: the kernel delivers it again, behind whoever waits. Asked after
-    /// each request.
+    /// Whether the request that just came could not be handled yet: the kernel then delivers it again, behind the
+    /// waiting clients. Called after each request.
     #[inline(always)]
     fn again(&mut self) -> bool {
         false
     }
 
-    /// When the server is to go on at the latest, though nothing has come.
+    /// The deadline until which the server waits at most, on its space's clock.
     #[inline(always)]
     fn deadline(&mut self) -> Option<u64> {
         None
@@ -180,7 +180,7 @@ impl<S, F: FnMut(&Visitor) -> Result<S, Error>> Host<S> for F {
     }
 }
 
-/// Of a server without sessions.
+/// The service of a server without sessions.
 #[derive(Debug)]
 pub enum NoSessions {}
 
@@ -243,18 +243,18 @@ impl<A: Service, B: Service> Service for Either<A, B> {
 /// Asks init for the job of a client, by the client's own port at init.
 pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
 
-/// What is known of a client that opens a session, while `make` runs.
+/// What is known of a client that opens a session, during [`Host::open`].
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// At which door: 0 for the first, then those of [`Server::add_door`](super::Server::add_door); the alias of a port
-    /// of the server's own.
+    /// The door: 0 for the first, then those of [`Server::add_door`](super::Server::add_door); the alias of a port of
+    /// the server's own.
     pub door: u64,
     /// The id of the interface that it wants, one that the service [has](Service::has).
     pub interface: u64,
     /// The number of its job: that of the first process of it. 0 for init, and for all if the server was not told
     /// how to know clients.
     pub job: u32,
-    /// Its own port at init, with which one can act in its name: dead when it has ended. `None` if the server was not
-    /// told how to know clients.
+    /// Its own port at init, with which a holder can act in its name: dead when the client has ended. `None` if the
+    /// server was not told how to know clients.
     pub client: Option<RefAt>,
 }

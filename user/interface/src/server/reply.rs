@@ -1,4 +1,4 @@
-//! What a stub makes of a request: a reply in words, with bytes or references, or later.
+//! What a stub returns for a request: a reply in words, with bytes or references, or a future.
 use super::done::Done;
 use super::Next;
 use crate::wire::{self, Piece, ReplyWords, Values, REPLY_WORDS};
@@ -20,7 +20,7 @@ pub struct Reply {
     piece: Piece,
     /// How many bytes there are.
     length: usize,
-    /// Whether it goes out in memory, so that it can have bytes.
+    /// Whether it is sent from memory, so that it can have bytes.
     in_memory: bool,
 }
 
@@ -35,13 +35,13 @@ impl Reply {
         }
     }
 
-    /// Makes it the reply that this result is.
+    /// Sets it to the reply for this result.
     #[inline(always)]
     pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
         self.put(&ShortReply::of(result));
     }
 
-    /// Makes it this reply in words, which has one most of the time.
+    /// Sets it to this reply in words, which usually has one.
     #[inline(always)]
     pub(super) fn put(&mut self, reply: &ShortReply) {
         let words = self.piece.words_mut();
@@ -52,7 +52,7 @@ impl Reply {
         self.length = reply.count * 8;
     }
 
-    /// Makes it these words.
+    /// Sets it to these words.
     pub(super) fn put_words(&mut self, words: &[u64]) {
         for (place, word) in self.piece.words_mut().iter_mut().zip(words) {
             place.write(*word);
@@ -60,7 +60,7 @@ impl Reply {
         self.length = size_of_val(words);
     }
 
-    /// Puts bytes behind its words. Nothing, if they have to be sent from where they lie.
+    /// Puts bytes behind its words. `None` if there is no room, so that they have to be sent from where they lie.
     #[inline(always)]
     fn put_bytes(&mut self, bytes: &[u8]) -> Option<()> {
         if !self.in_memory {
@@ -71,7 +71,7 @@ impl Reply {
         Some(())
     }
 
-    /// Its words, without bytes.
+    /// A copy of its words, without bytes.
     #[inline(always)]
     pub(super) fn short(&self) -> ShortReply {
         let mut reply = ShortReply {
@@ -105,10 +105,10 @@ impl ShortReply {
         count: 0,
     };
 
-    /// The reply that this result is.
+    /// The reply for this result.
     #[inline(always)]
     pub fn of<R: Values>(result: Result<R, Error>) -> Self {
-        // Not `NONE`, whose words the compiler takes for zeros.
+        // Not `NONE`, whose words the compiler would initialize with zeros.
         let mut reply = ShortReply {
             words: wire::NO_REPLY,
             count: 1,
@@ -133,7 +133,7 @@ impl ShortReply {
         };
     }
 
-    /// Makes it the same as another one, which has one word most of the time.
+    /// Copies another reply, which usually has one word.
     #[inline(always)]
     pub(super) fn copy_from(&mut self, other: &Self) {
         if other.count == 1 {
@@ -169,22 +169,22 @@ pub enum Answer {
     Kept(Option<Box<Beside>>),
     /// The reply went out already, with bytes or references.
     Sent,
-    /// The request is [done](super::Request::is_done) already: the reply that is kept is to be given.
+    /// The request is [done](super::Request::is_done) already: the kept reply is to be given.
     Done,
-    /// The reply is the result of this, which has been asked once.
+    /// The reply is the result of this future, which has been polled once.
     Later(Later),
 }
 
-/// What a stub makes of a request that came in registers and without references. Nothing of it is needed any more but
-/// for `No`, so that it never has to lie in memory.
+/// What a stub makes of a request that came in registers and without references. Unless it is `No`, the request is not
+/// needed any more, so that it never has to be stored in memory.
 pub enum Quick {
-    /// The method is none that is answered here.
+    /// The stub does not answer this method quickly.
     No,
     /// The session is asked for another interface of its object, whose id is in the first argument.
     Query,
     /// The request makes no sense: [`Error::Invalid`].
     Invalid,
-    /// The request is [done](Done::is) already: the reply that is kept is to be given.
+    /// The request is [done](Done::is) already: the kept reply is to be given.
     Done,
     /// The reply. The method may be repeated.
     Reply(ShortReply),
@@ -192,12 +192,12 @@ pub enum Quick {
     Once(ShortReply),
     /// The reply went out already, with bytes.
     Sent,
-    /// The reply is the result of this, which has been asked once.
+    /// The reply is the result of this future, which has been polled once.
     Later(Later),
 }
 
 impl Quick {
-    /// The answer whose reply is the result of this, which is in words.
+    /// The answer for a method that waits and whose result is in words.
     #[inline(always)]
     pub fn later<F>(future: F, done: &Done, waker: &Waker) -> Self
     where
@@ -225,7 +225,7 @@ impl Quick {
 /// The result of a method that waits.
 pub type Later = Pin<Box<dyn Future<Output = Kept>>>;
 
-/// What goes with a reply beside its words.
+/// The bytes and references of a reply, besides its words.
 #[derive(Debug)]
 pub struct Beside {
     pub(super) bytes: Vec<u8>,
@@ -247,7 +247,7 @@ pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
 pub struct Kept {
     pub(super) reply: ShortReply,
     pub(super) beside: Option<Box<Beside>>,
-    /// It need not be kept any more when it was given: the method may be repeated.
+    /// It is dropped once it has been given: the method may be repeated.
     pub(super) until_given: bool,
 }
 
@@ -262,7 +262,7 @@ impl Kept {
         }
     }
 
-    /// The same of a method that may be repeated, so that it need not be kept any more when it was given.
+    /// Marks it as the reply of a method that may be repeated, so that it is dropped once it has been given.
     #[must_use]
     pub fn until_given(mut self) -> Self {
         self.until_given = true;
@@ -286,7 +286,7 @@ impl Kept {
     }
 }
 
-/// The reply to the request that the server has, in bytes. More of them than go out in one piece are sent from where they
+/// Gives the reply to the current request, in bytes. If they do not fit into one piece, they are sent from where they
 /// lie.
 pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
     let bytes = match result {
@@ -306,7 +306,7 @@ pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
     Answer::Sent
 }
 
-/// The reply to the request that the server has, in words, bytes and references.
+/// Gives the reply to the current request, in words, bytes and references.
 pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
     let kept = Kept::whole(result);
     reply.put(&kept.reply);
@@ -316,15 +316,15 @@ pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply)
     }
 }
 
-/// The reply of a method that must not be repeated, in words, bytes and references.
+/// Keeps the reply of a method that must not be repeated, in words, bytes and references.
 pub fn keep_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
     let kept = Kept::whole(result);
     reply.put(&kept.reply);
     Answer::Kept(kept.beside)
 }
 
-/// Gives a reply that has more than words: with the next wait if this returns true, where `to` is that reply, in one
-/// piece, or the error that it became. Otherwise it was sent.
+/// Gives a reply that has more than words. Returns true if it goes out with the next wait: then `to` is the reply in
+/// one piece, or the error that prevented it. Otherwise the reply was sent.
 pub(super) fn give_beside(reply: &ShortReply, beside: &Beside, to: &mut Reply) -> bool {
     to.put(reply);
     if beside.refs.is_empty() && to.put_bytes(&beside.bytes).is_some() {
@@ -356,6 +356,6 @@ pub(super) fn send(words: &[u64], bytes: &[u8], refs: u64) {
         entries: u64::from(!bytes.is_empty()),
         refs,
     });
-    // SAFETY: what is sent is only read. A client that is gone is no concern of the server.
+    // SAFETY: what is sent is only read. The server ignores that a client is gone.
     unsafe { sys::ipc(Call::Reply, &mut regs) };
 }

@@ -14,15 +14,15 @@ use proto::Error;
 pub struct Request<'a> {
     /// The method.
     pub method: u16,
-    /// First word and arguments. Those that did not come have any value.
+    /// The first word and the arguments. Words beyond `count` are unspecified.
     pub words: [u64; WORDS],
     /// How many words came.
     pub count: usize,
     /// The bytes that came with them.
     pub bytes: &'a [u8],
-    /// The references that came with them. They name nothing any more when the request has been handled.
+    /// The references that came with them. They are cleared when the request has been handled.
     pub refs: References,
-    /// What is kept of the session's requests; `None` if it came to a port that is no session.
+    /// The kept state of the session's requests; `None` if the request came to a port that is no session.
     pub(super) done: Option<&'a Done>,
     /// Wakes the session's request that waits; `None` where none can.
     pub(super) waker: Option<&'a Waker>,
@@ -39,14 +39,15 @@ impl<'a> Request<'a> {
         waker: None,
     };
 
-    /// Whether it has the number of the session's last request that must not be repeated, and so is that.
+    /// Whether it has the number of the session's last request that must not be repeated, and so is a repetition of
+    /// that.
     #[inline(always)]
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done.is_some_and(|done| done.is(self.words[0]))
     }
 
-    /// The answer whose reply is the result of this.
+    /// The answer whose reply is the result of this future.
     #[inline(always)]
     pub fn later<F: Future<Output = Kept> + 'static>(
         &self,
@@ -73,7 +74,7 @@ impl<'a> Request<'a> {
 /// The references that came with a request.
 #[derive(Clone, Copy, Debug)]
 pub struct References {
-    /// The list for them as the call took it, and as it left it.
+    /// The list for them before the call, and what the call left of it.
     pub(super) list: u64,
     pub(super) left: u64,
 }
@@ -93,20 +94,20 @@ impl References {
         wire::refs_came(self.list, self.left)
     }
 
-    /// The one in this place, if so many came.
+    /// The reference with this index, if that many came.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<RefAt> {
         let first = self.list & !abi::MAX_LIST_REFS;
         (index < self.count()).then(|| RefAt(first + index as u64 * abi::OBJECT_SIZE))
     }
 
-    /// Those from this place on.
+    /// The references from this index on.
     #[must_use]
     pub fn from(&self, index: usize) -> Vec<RefAt> {
         (index..self.count()).filter_map(|n| self.get(n)).collect()
     }
 
-    /// The one in this place, to be kept.
+    /// A copy of the reference with this index, for the method to keep.
     ///
     /// # Errors
     /// [`Error::Invalid`] if fewer came, [`Error::NoMemory`].
@@ -115,7 +116,7 @@ impl References {
         reference.copy().map_err(base::error_of)
     }
 
-    /// Those from this place on, to be kept.
+    /// Copies of the references from this index on, for the method to keep.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -124,7 +125,7 @@ impl References {
     }
 }
 
-/// Bytes of a request, for a method that may wait.
+/// A copy of a request's bytes, for a method that may wait.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there are more than `most`, [`Error::NoMemory`].
@@ -142,7 +143,7 @@ pub fn keep_later(bytes: &[u8], most: usize) -> Result<Vec<u8>, Error> {
 /// As [`keep_later`], of text.
 ///
 /// # Errors
-/// Also [`Error::Invalid`] if it is none.
+/// Also [`Error::Invalid`] if the bytes are not UTF-8.
 pub fn keep_text(bytes: &[u8], most: usize) -> Result<String, Error> {
     String::from_utf8(keep_later(bytes, most)?).map_err(|_| Error::Invalid)
 }
