@@ -1,5 +1,5 @@
-//! What Fermata's servers and programs have in common beside the interfaces: the errors, the most bytes of a message, and how
-//! a process is laid out.
+//! What Fermata's servers and programs have in common besides the interfaces: the errors, the most bytes of a message,
+//! and how a process is laid out.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -39,13 +39,14 @@ pub enum Error {
     Loop,
     /// The file has no valid executable or image format.
     BadFormat,
-    /// The process has ended; or a request was done before its client was saved, and the reference that it returned is not there any more.
+    /// The process has ended; or a request was done before its client was saved, and the reference that it returned is
+    /// lost.
     Ended,
     /// The operation is not supported.
     Unsupported,
-    /// The server is gone or spoke nonsense. It may be starting, for the first time or anew.
+    /// The server is gone or sent an invalid reply. It may be starting, for the first time or again.
     Broken,
-    /// As many as one may have are there already.
+    /// A limit on the number of such things has been reached.
     Limit,
     /// The other end does not want the connection.
     Refused,

@@ -1,10 +1,10 @@
 //! The file system in memory. An inode lives while it has a name or is open. All paths are absolute; `.` and `..` and
 //! symbolic links are resolved by the server.
 //!
-//! **What is open belongs to the session that opened it**: it alone can name it, by its inode number, and it is closed
-//! when the session ends, however the client ends. The numbers of other sessions' files are [`Error::NotFound`]. A number is never used
-//! again, in another boot neither: a restored program, whose session is a new one, finds that what it had open is not,
-//! and opens it again by path.
+//! **What is open belongs to the session that opened it**: only that session can name it, by its inode number, and it
+//! is closed when the session ends, for whatever reason. The numbers of other sessions' files are [`Error::NotFound`].
+//! A number is never reused, not even in another boot: a restored program, which has a new session, finds that the
+//! files it had open are not open, and opens them again by path.
 use alloc::string::String;
 use alloc::vec::Vec;
 use interface::{interface, Error};
@@ -18,26 +18,26 @@ pub type Ino = u64;
 
 /// The root directory.
 pub const ROOT_INO: Ino = 1;
-/// `/dev/console`: whoever opens it talks to the console server instead.
+/// `/dev/console`: a program that opens it talks to the console server instead.
 pub const CONSOLE_INO: Ino = 2;
 /// `/dev/tty`: as [`CONSOLE_INO`].
 pub const TTY_INO: Ino = 3;
-/// `/dev/null`: the file system itself reads it as empty and takes whatever is written.
+/// `/dev/null`: the file system itself treats it as empty and discards what is written.
 pub const NULL_INO: Ino = 4;
-/// Files in memory lie in pieces of so many bytes. What is read across the border of two has to be copied together
-/// first, so that who reads much had better ask for it piece by piece.
+/// Files in memory are stored in pieces of this many bytes. A read across the border of two needs an extra copy, so a
+/// client that reads much should read piece by piece.
 pub const PIECE: u64 = 64 * 1024;
 /// The first number of other files.
 pub const FIRST_INO: Ino = 16;
 
-/// Where the file system on the disk is, if the machine has one: the service `ext4`, with the same interface. Whoever asks for a path there
-/// ([`is_on_disk`]), or about a number that has this bit, asks that service.
+/// Where the file system on the disk is, if the machine has one: the service `ext4`, with the same interface. Requests
+/// for a path there ([`is_on_disk`]), or about a number with the bit [`ON_DISK`], go to that service.
 pub const MOUNT: &str = "/disk";
-/// See [`MOUNT`].
+/// The bit of inode numbers of files on the disk; see [`MOUNT`].
 pub const ON_DISK: Ino = 1 << 63;
 
-/// The number that programs see of a file: on the disk the one that it has there, which is the same in the next boot. A
-/// number of the service says more: it is another one when the file is another one, and in another boot.
+/// The inode number that programs see: for a file on the disk the one that it has there, which is the same in the next
+/// boot. The service's own number is never reused, neither for another file nor in another boot.
 #[must_use]
 pub const fn shown(ino: Ino) -> u64 {
     match ino & ON_DISK {
@@ -46,17 +46,17 @@ pub const fn shown(ino: Ino) -> u64 {
     }
 }
 
-/// The words of an absolute path that leads to the disk, from [`MOUNT`] on, `..` among them. Symbolic links that are
+/// The components of an absolute path that leads to the disk, behind [`MOUNT`], with `..` among them. Symbolic links
 /// elsewhere do not lead there.
 #[must_use]
 pub fn on_disk(path: &str) -> Option<Vec<&str>> {
     let mut words: Vec<&str> = Vec::new();
-    // How far down the path is, without a look at links.
+    // How many directories below the root the path is, without following links.
     let mut depth = 0usize;
     let mut inside = false;
     for word in path.split('/').filter(|word| !matches!(*word, "" | ".")) {
         match (word, depth) {
-            // Up at the root is the root.
+            // The parent of the root is the root.
             ("..", 0) => continue,
             ("..", 1) => {
                 words.clear();
@@ -86,12 +86,12 @@ pub fn is_on_disk(path: &str) -> bool {
     on_disk(path).is_some()
 }
 
-/// Whether an absolute path is as short as it can be told: it has no word that is empty, and none that begins with a dot. Nearly every
-/// path is, and its beginning says where it leads.
+/// Whether an absolute path has no empty component, and none that begins with a dot. Nearly every path is so, and then
+/// its beginning alone says whether it leads to the disk.
 #[must_use]
 pub fn is_plain(path: &str) -> bool {
-    // Eight pairs of neighbours at once: each request about a path asks, some of them more than once. `.` and `/` differ in
-    // the last bit only.
+    // Eight pairs of neighbours at once: each request about a path checks this, some more than once. `.` and `/` differ
+    // in the last bit only.
     const EACH: u64 = u64::MAX / 0xff;
     const SLASHES: u64 = EACH * b'/' as u64;
     const HIGHS: u64 = EACH << 7;
@@ -100,7 +100,7 @@ pub fn is_plain(path: &str) -> bool {
         let these = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let next = (these >> 8) | (u64::from(next) << 56);
         let odd = (these ^ SLASHES) | ((next | EACH) ^ SLASHES);
-        // Whether one of its bytes is zero.
+        // Whether a byte of `odd` is zero.
         if odd.wrapping_sub(EACH) & !odd & HIGHS != 0 {
             return false;
         }
@@ -140,7 +140,8 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// As they travel: the fields one after the other, little-endian. They are asked for more often than anything else.
+    /// The encoding in messages: the fields one after the other, little-endian. Attributes are requested more often
+    /// than anything else.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; ATTR_ROOM] {
         let [mode, links, uid, gid] = [self.mode, self.links, self.uid, self.gid].map(u64::from);
@@ -162,21 +163,21 @@ impl Attr {
     }
 }
 
-/// How to open.
+/// The ways to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
-    /// Make the file if it is not there.
+    /// Make the file if it does not exist.
     pub create: bool,
-    /// With `create`: refuse if it is there.
+    /// With `create`: refuse if it exists.
     pub exclusive: bool,
-    /// Cut it to nothing.
+    /// Cut it to length 0.
     pub truncate: bool,
     /// Do not follow a symbolic link in the last place.
     pub nofollow: bool,
     /// A symbolic link in the last place can be opened itself, for its attributes.
     pub symlink: bool,
-    /// Make a file without a name, where the path leads to a directory; it ends when nobody has it open. The file system on the disk
-    /// has none: `Unsupported`.
+    /// Make a file without a name, where the path leads to a directory; the file is deleted when no session has it
+    /// open. The file system on the disk does not support this: `Unsupported`.
     pub nameless: bool,
 }
 
@@ -192,7 +193,7 @@ impl Flags {
             | (self.nameless as u32) << 5
     }
 
-    /// Whether opening with these may change something.
+    /// Whether opening with these flags may change the file system.
     #[must_use]
     pub const fn change(self) -> bool {
         self.create || self.truncate || self.nameless
@@ -215,7 +216,7 @@ impl Flags {
     }
 }
 
-/// What a server shows of its memory ([`Files::memory`]).
+/// The parts of its memory that a server shows ([`Files::memory`]).
 pub mod part {
     /// The number of changes.
     pub const CHANGES: u32 = 0;
@@ -223,20 +224,20 @@ pub mod part {
     pub const WRITTEN: u32 = 1;
     /// Files that came with the boot archive, and were not written since.
     pub const ARCHIVE: u32 = 2;
-    /// How many there are.
+    /// The number of parts.
     pub const COUNT: u32 = 3;
 }
 
 /// Where a piece of a file lies in the memory of its server ([`Files::place`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// In which part of it ([`part`]).
+    /// The part of the memory ([`part`]).
     pub part: u32,
     /// Where its first byte is in that part.
     pub start: u64,
-    /// So many bytes lie there. The others of the piece, up to the file's end, are zero.
+    /// How many bytes of the piece are stored there. Its other bytes, up to the file's end, are zero.
     pub length: u32,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
 }
 
@@ -244,7 +245,7 @@ impl Place {
     /// Bits of the first word for where the piece begins.
     const START: u32 = 56;
 
-    /// As [`Files::place`] answers.
+    /// The answer of [`Files::place`] for this place.
     #[must_use]
     pub const fn to_words(self) -> (u64, u32, u64) {
         let first = (self.part as u64) << Self::START | self.start;
@@ -262,7 +263,8 @@ impl Place {
         }
     }
 
-    /// What there is to read of the file from `offset` on within the same piece: how many bytes, how many of them lie in memory, and where.
+    /// What can be read of the file from `offset` on within the piece: how many bytes, how many of them are stored, and
+    /// where these are in the part.
     #[must_use]
     pub const fn from(&self, offset: u64) -> (usize, usize, u64) {
         let within = offset % PIECE;
@@ -275,7 +277,7 @@ impl Place {
     }
 }
 
-/// What was opened, as it was then.
+/// An opened file, as it was when it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Opened {
@@ -293,7 +295,7 @@ pub struct Entry {
     pub name: String,
 }
 
-/// Most entries in one answer to `read_dir`: so many fit, however long their names.
+/// Most entries in one answer to `read_dir`: that many fit, however long their names.
 pub const MAX_ENTRIES: usize = 60;
 /// Room that an answer to `stat` or `attributes` needs: [`Attr::to_bytes`].
 pub const ATTR_ROOM: usize = 56;
@@ -304,29 +306,30 @@ pub const ENTRIES_ROOM: usize = 16 * 1024;
 /// Bytes of an entry of a list before its name.
 pub const ENTRY_HEAD: usize = 14;
 const _: () = assert!(8 + MAX_ENTRIES * (ENTRY_HEAD + MAX_NAME) <= ENTRIES_ROOM);
-/// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
+/// Room that an answer to `readlink` or `path_of` needs: a longer path cannot be opened.
 pub const PATH_ROOM: usize = 4096;
 
-/// A rename, as the paths of what is open follow it. One that gets too long to be asked for becomes empty.
+/// A rename, and its effect on the paths that are kept of open files. A path that becomes longer than [`PATH_ROOM`] is
+/// replaced by an empty one.
 #[derive(Clone, Copy, Debug)]
 pub struct Renamed<'a> {
-    /// What it was called.
+    /// The old path.
     pub from: &'a str,
-    /// What it is called now.
+    /// The new path.
     pub to: &'a str,
 }
 
 impl Renamed<'_> {
-    /// Beside its bytes, what a piece of memory takes.
+    /// Overhead of an allocation in bytes.
     const PIECE: usize = 32;
 
-    /// How long a path is afterwards; `None` if it stays.
+    /// The length of a path after the rename; `None` if the rename does not concern it.
     fn length(&self, path: &str) -> Option<usize> {
         let rest = path.strip_prefix(self.from)?;
         (rest.is_empty() || rest.starts_with('/')).then(|| self.to.len() + rest.len())
     }
 
-    /// Memory that these paths take to follow: nothing can be refused any more when it is renamed.
+    /// Memory needed to update these paths. It is reserved before the rename, after which the update must not fail.
     #[must_use]
     pub fn room<'p>(&self, paths: impl Iterator<Item = &'p String>) -> u64 {
         let more = |path: &String| {
@@ -339,7 +342,7 @@ impl Renamed<'_> {
             .sum()
     }
 
-    /// Has a path follow.
+    /// Updates a path.
     pub fn follow(&self, path: &mut String) {
         match self.length(path) {
             None => {}
@@ -355,10 +358,10 @@ impl Renamed<'_> {
 /// Most files that are closed by one request.
 pub const MAX_CLOSED: usize = 64;
 
-/// The inode numbers of files as they travel to [`Files::close_all`]: little-endian.
+/// Decodes the inode numbers of a request [`Files::close_all`]: little-endian.
 ///
 /// # Errors
-/// [`Error::Invalid`] if they are not whole.
+/// [`Error::Invalid`] if the bytes are not whole numbers.
 pub fn numbers(bytes: &[u8]) -> Result<impl Iterator<Item = Ino> + '_, Error> {
     match bytes.as_chunks() {
         (numbers, []) => Ok(numbers.iter().map(|number| u64::from_le_bytes(*number))),
@@ -366,7 +369,7 @@ pub fn numbers(bytes: &[u8]) -> Result<impl Iterator<Item = Ino> + '_, Error> {
     }
 }
 
-/// Two paths in one text, the first of so many bytes; [`Files::rename`] and the like take them so.
+/// Two paths as one text, and the length of the first in bytes, as [`Files::rename`] and the like take them.
 #[must_use]
 pub fn pair(first: &str, second: &str) -> (u32, String) {
     let mut both = String::from(first);
@@ -374,54 +377,54 @@ pub fn pair(first: &str, second: &str) -> (u32, String) {
     (first.len() as u32, both)
 }
 
-/// What everybody can ask. A method that takes a `file` takes the inode number of one that the session has open;
-/// others are `NotFound`. Those that make something or write answer `NoMemory` when memory is out.
+/// Open to every client. `file` is the inode number of a file that the session has open; other numbers are `NotFound`.
+/// Methods that make something or write answer `NoMemory` when there is no more memory.
 ///
-/// *Errors of paths*: `NotFound`; `NotDirectory` if one on the way is none; `NameTooLong`; `Loop` after too many
-/// symbolic links; `Invalid` for a path that is not absolute or has a zero byte; `Denied` for what would stand in
-/// memory where the disk is. Any request about files on a disk can also answer `Broken` if the disk does, `BadFormat`
-/// or `Unsupported` for a file system that makes no sense or that nobody knows here, `Denied` for one that is read
-/// only, and `NoMemory`.
+/// *Errors of paths*: `NotFound`; `NotDirectory` if a component before the last is no directory; `NameTooLong`; `Loop`
+/// after too many symbolic links; `Invalid` for a path that is not absolute or has a zero byte; `Denied` for a name in
+/// memory that the mount of the disk would hide. Any request about files on a disk can also answer `Broken` if the disk
+/// does, `BadFormat` or `Unsupported` for a file system that is corrupt or that the server does not know, `Denied` for
+/// one that is read only, and `NoMemory`.
 ///
 /// A server that has to wait for a disk implements [`FilesLater`].
 #[interface(may_wait)]
 pub trait Files {
-    /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has
-    /// closed it as often as it has opened it. Errors: those of paths; `Exists` if it is to be made and is there,
-    /// `IsDirectory` if a directory is to be made or cut, `Loop` for a symbolic link that is not to be followed,
-    /// `Invalid` for flags that there are not, `Unsupported` for what a disk has that is neither file, directory
-    /// nor symbolic link; `Limit` if the session has as many open as it may have. Must not be repeated.
+    /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has closed
+    /// it as often as it has opened it. Errors: those of paths; `Exists` if it is to be made and exists, `IsDirectory`
+    /// if a directory is to be made or cut, `Loop` for a symbolic link that is not to be followed, `Invalid` for
+    /// unknown flags, `Unsupported` for something on a disk that is neither file, directory nor symbolic link; `Limit`
+    /// if the session has as many open as it may have. Must not be repeated.
     #[once]
     fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error>;
-    /// Closes. Errors: `NotFound`. Must not be repeated.
+    /// Closes a file. Errors: `NotFound`. Must not be repeated.
     #[once]
     fn close(&self, file: u64) -> Result<(), Error>;
-    /// Closes several, each as often as its number stands there ([`numbers`]). Errors: `Invalid` for what is not whole
-    /// numbers; `NotFound` if one is not open, and then all others are closed. Must not be repeated.
+    /// Closes several files, each as often as its number occurs ([`numbers`]). Errors: `Invalid` if the bytes are not
+    /// whole numbers; `NotFound` if one is not open; all others are closed then. Must not be repeated.
     #[once]
     #[bytes(8 * MAX_CLOSED)]
     fn close_all(&self, files: &[u8]) -> Result<(), Error>;
-    /// Attributes by path ([`Attr::to_bytes`]). Errors: those of paths; `Invalid` if there is no room for them.
-    /// May be repeated.
+    /// Attributes by path ([`Attr::to_bytes`]). Errors: those of paths; `Invalid` if there is no room for them. May be
+    /// repeated.
     fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;
-    /// Attributes of what is open ([`Attr::to_bytes`]); the file system in memory tells a server also those of what it
-    /// has not open. Errors: `NotFound`; `Invalid` if there is no room for them. May be repeated.
+    /// Attributes of an open file ([`Attr::to_bytes`]); the file system in memory also gives a server those of files
+    /// that it has not open. Errors: `NotFound`; `Invalid` if there is no room for them. May be repeated.
     fn attributes(&self, file: u64) -> Result<Bytes, Error>;
-    /// Reads at the offset what there is room for; nothing at the end. Errors: `NotFound`; `IsDirectory`,
+    /// Reads at the offset as much as there is room for; nothing at the end. Errors: `NotFound`; `IsDirectory`,
     /// `Invalid` for a symbolic link, `Unsupported` for the console. May be repeated.
     fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
-    /// Writes at the offset, and returns how many bytes: fewer if memory runs out on the way. Errors: those of
-    /// `read`; `Invalid` also beyond the largest file; `NoMemory`. May be repeated: these very bytes are there then,
-    /// whatever another client wrote there in between. Who shares a place in a file with others takes turns with them;
-    /// that each write is remembered would cost all who do not.
+    /// Writes at the offset, and returns how many bytes: fewer if memory runs out meanwhile. Errors: those of `read`;
+    /// `Invalid` also beyond the largest file; `NoMemory`. May be repeated: the same bytes are written again, over what
+    /// another client wrote there in between. Clients that share a place in a file have to take turns; if the server
+    /// kept each write in order to do it once, all others would pay for that.
     #[bytes(interface::MAX_BULK)]
     fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error>;
     /// Writes at the end, and returns how many bytes, and where. Errors: those of `write`. Must not be repeated.
     #[once]
     #[bytes(interface::MAX_BULK)]
     fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error>;
-    /// Cuts or lengthens. Errors: `NotFound`; `IsDirectory`, `Invalid` for what is no file or beyond the largest;
-    /// `NoMemory`. Must not be repeated: others may have written behind the end by then.
+    /// Cuts or lengthens a file. Errors: `NotFound`; `IsDirectory`, `Invalid` for something that is no file or a size
+    /// beyond the largest; `NoMemory`. Must not be repeated: others may have written behind the end by then.
     #[once]
     fn truncate(&self, file: u64, size: u64) -> Result<(), Error>;
     /// Entries of a directory from the cookie on (0 at first), `.` and `..` included, and the cookie of the next
@@ -431,7 +434,8 @@ pub trait Files {
     /// Makes a directory. Errors: those of paths; `Exists`, `NoMemory`. Must not be repeated.
     #[once]
     fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error>;
-    /// Removes a name of what is not a directory. Errors: those of paths; `IsDirectory`. Must not be repeated.
+    /// Removes a name of something that is not a directory. Errors: those of paths; `IsDirectory`. Must not be
+    /// repeated.
     #[once]
     fn unlink(&self, path: &str) -> Result<(), Error>;
     /// Removes an empty directory. Errors: those of paths; `NotDirectory`, `NotEmpty`; `Invalid` or `Denied` for a
@@ -439,29 +443,28 @@ pub trait Files {
     #[once]
     fn rmdir(&self, path: &str) -> Result<(), Error>;
     /// Renames the first of two paths (see [`pair`]) to the second. Errors: those of paths; `IsDirectory`,
-    /// `NotDirectory`, `NotEmpty` if what is there cannot be replaced by this, `Invalid` for a directory into
-    /// itself or a first path that is longer than both, `Invalid` or `Denied` for a root, `NoMemory`. Must not be
-    /// repeated.
+    /// `NotDirectory`, `NotEmpty` if the first cannot replace what is at the second, `Invalid` for a directory into
+    /// itself or if `first` is longer than `paths`, `Invalid` or `Denied` for a root, `NoMemory`. Must not be repeated.
     #[once]
     #[bytes(2 * PATH_ROOM)]
     fn rename(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// Gives what the first path leads to the second as another name. Errors: those of paths; `Denied` for a
-    /// directory, `Exists`, `Limit` if it has as many names as it may have, `Invalid` as of `rename`, `NoMemory`.
-    /// Must not be repeated.
-    #[once]
-    #[bytes(2 * PATH_ROOM)]
-    fn link(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// Makes a symbolic link that says the first text at the second path. Errors: those of paths; `Exists`,
-    /// `NotFound` for an empty text, `NameTooLong` for a long one, `Invalid` as of `rename`, `NoMemory`. Must not
+    /// Makes the second path another name of the file at the first. Errors: those of paths; `Denied` for a directory,
+    /// `Exists`, `Limit` if the file has as many names as it may have, `Invalid` as of `rename`, `NoMemory`. Must not
     /// be repeated.
     #[once]
     #[bytes(2 * PATH_ROOM)]
+    fn link(&self, first: u32, paths: &str) -> Result<(), Error>;
+    /// Makes a symbolic link at the second path whose target is the first text. Errors: those of paths; `Exists`,
+    /// `NotFound` for an empty text, `NameTooLong` for a long one, `Invalid` as of `rename`, `NoMemory`. Must not be
+    /// repeated.
+    #[once]
+    #[bytes(2 * PATH_ROOM)]
     fn symlink(&self, first: u32, paths: &str) -> Result<(), Error>;
-    /// What a symbolic link says. Errors: those of paths; `Invalid` if it is none; `NameTooLong` if there is no
-    /// room for it. May be repeated.
+    /// The target of a symbolic link. Errors: those of paths; `Invalid` if the path leads to something else;
+    /// `NameTooLong` if there is no room for it. May be repeated.
     fn readlink(&self, path: &str) -> Result<Bytes, Error>;
-    /// The absolute path by which what is open can be found now; to a server as with `attributes`. Errors: `NotFound`
-    /// also if it has no name any more; `NameTooLong` if there is no room for it. May be repeated.
+    /// The absolute path at which an open file is now; for servers as with `attributes`. Errors: `NotFound` also if the
+    /// file has no name any more; `NameTooLong` if there is no room for it. May be repeated.
     fn path_of(&self, file: u64) -> Result<Bytes, Error>;
     /// Changes the permission bits. Errors: `NotFound`. Must not be repeated: others may have changed them by then.
     #[once]
@@ -472,33 +475,32 @@ pub trait Files {
     /// Changes the times. Errors: `NotFound`. Must not be repeated, as `chmod`.
     #[once]
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
-    /// Bytes stored and files, and how many of both there can be: 0 where that depends on what memory is left. Errors:
+    /// Bytes stored and files, and how many of both there can be: 0 if that depends on the memory that is left. Errors:
     /// none of its own. May be repeated.
     fn usage(&self) -> Result<(u64, u64, u64, u64), Error>;
-    /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So
-    /// it is when a file was closed, and after each change of names. Errors: `NotFound`. May be repeated.
+    /// Returns when everything that was written, to any file, survives a loss of power, if files of this service do.
+    /// Closing a file and changing names have the same effect. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
-    /// How many bytes a part of the server's memory has, one of [`part`], and its region, to be read. For servers and
-    /// the shell: memory is read without a question whether its owner is there, and all files are in it. Errors:
-    /// `Denied` for others, `Invalid` for a part that there is not, `Unsupported` by a service that shows none, as that
-    /// of the disk. May be repeated.
+    /// The size in bytes of a part of the server's memory, one of [`part`], and its region, to be read. For servers and
+    /// the shell only: reads of the memory are not checked, and all files are in it. Errors: `Denied` for others,
+    /// `Invalid` for an unknown part, `Unsupported` by a service that shows none, as that of the disk. May be repeated.
     ///
-    /// [`part::CHANGES`] is one page: its first word counts requests, of whatever session, that may change what others
-    /// see. It has risen before such a request is answered, by one for each that is done, and for most that are
-    /// refused. So who has been told something, and finds the number that it was before he asked, would be told the
-    /// same. Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place` and
-    /// `read_dir`, by which times change, and all that make, write, cut, remove, rename or set.
+    /// [`part::CHANGES`] is one page: its first word counts requests, of any session, that may change what others see.
+    /// It is incremented before such a request is answered, by one for each that is done, and for most that are
+    /// refused. So a client that got an answer, and finds the count as it was before its request, would get the same
+    /// answer now. Those requests are `open_file` with flags that [change something](Flags::change), `read`, `place`
+    /// and `read_dir`, which change times, and all that make, write, cut, remove, rename or set.
     fn memory(&self, part: u32) -> Result<(u64, Ref), Error>;
-    /// Where the piece of [`PIECE`] bytes in which the offset is lies in that memory ([`Place::from_words`]), true as
-    /// long as nothing has changed: who has read there, and finds that the number of changes is the same as before, has
-    /// read what the file had. The file counts as read. Errors: those of `read`, and of `memory`. May be repeated.
+    /// Where the piece of [`PIECE`] bytes with this offset is in that memory ([`Place::from_words`]), valid until
+    /// something changes: a client that has read there, and finds the count of changes as before, has read the file's
+    /// bytes. The file counts as read. Errors: those of `read`, and of `memory`. May be repeated.
     fn place(&self, file: u64, offset: u64) -> Result<(u64, u32, u64), Error>;
 }
 
-/// Attributes as they came.
+/// Decodes attributes.
 ///
 /// # Errors
-/// [`Error::Broken`] if they are none.
+/// [`Error::Broken`] if the bytes are no attributes.
 pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
     let (words, rest) = bytes.as_chunks();
     let &[ino, modes, owners, size, atime, mtime, ctime] = words else {
@@ -522,8 +524,8 @@ pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
     })
 }
 
-/// Entries of a directory as they travel: the next cookie, then of each entry its inode number, its mode and the length
-/// of its name in eight, four and two bytes, little-endian, and its name.
+/// Entries of a directory in their encoding: the next cookie, then of each entry its inode number, its mode and the
+/// length of its name in eight, four and two bytes, little-endian, and its name.
 #[derive(Debug)]
 pub struct Listing {
     bytes: Vec<u8>,
@@ -531,7 +533,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// None yet.
+    /// No entries.
     #[must_use]
     pub fn new() -> Self {
         let mut bytes = Vec::with_capacity(2048);
@@ -539,13 +541,13 @@ impl Listing {
         Listing { bytes, count: 0 }
     }
 
-    /// Whether there is room for no more.
+    /// Whether there is no room for another entry.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.count >= MAX_ENTRIES
     }
 
-    /// One more entry, whose name has at most [`MAX_NAME`] bytes.
+    /// Adds an entry, whose name has at most [`MAX_NAME`] bytes.
     pub fn add(&mut self, ino: Ino, mode: u32, name: &str) {
         let mut head = [0; ENTRY_HEAD];
         head[..8].copy_from_slice(&ino.to_le_bytes());
@@ -556,7 +558,7 @@ impl Listing {
         self.count += 1;
     }
 
-    /// All of them; one goes on at this cookie.
+    /// The encoded list; `next` is the cookie of the next request.
     #[must_use]
     pub fn done(mut self, next: u64) -> Vec<u8> {
         if let Some(first) = self.bytes.first_chunk_mut() {
@@ -572,10 +574,10 @@ impl Default for Listing {
     }
 }
 
-/// An entry where it lies: inode number, mode and name.
+/// An entry in the bytes of an answer: inode number, mode and name.
 pub type Listed<'a> = (Ino, u32, &'a str);
 
-/// The next cookie, and the entries as they came.
+/// Decodes a listing: the next cookie, and the entries.
 ///
 /// # Errors
 /// As [`attr`], here and for each of them.
@@ -594,7 +596,7 @@ pub fn listing(
     Ok((u64::from_le_bytes(*next), entries))
 }
 
-/// The first entry, and what is behind it.
+/// The first entry, and the bytes behind it.
 fn listed(bytes: &[u8]) -> Option<(Listed<'_>, &[u8])> {
     let (head, behind) = bytes.split_first_chunk::<ENTRY_HEAD>()?;
     let (ino, head) = head.split_first_chunk()?;
@@ -606,7 +608,7 @@ fn listed(bytes: &[u8]) -> Option<(Listed<'_>, &[u8])> {
     Some((entry, behind))
 }
 
-/// Entries and the next cookie as they came.
+/// Decodes the entries and the next cookie of a listing.
 ///
 /// # Errors
 /// As [`attr`].
@@ -689,7 +691,7 @@ mod tests {
             let bytes = to_bytes(&sent[..count], 77 + count as u64);
             let came = entries(&bytes);
             assert_eq!(came, Ok((sent[..count].to_vec(), 77 + count as u64)));
-            // What is cut is no answer, unless it ends with an entry.
+            // An answer that is cut is invalid, unless it ends behind a whole entry.
             let wholes = (0..bytes.len()).filter(|end| entries(&bytes[..*end]).is_ok());
             assert_eq!(wholes.count(), count);
         }

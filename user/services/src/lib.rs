@@ -1,9 +1,10 @@
 //! The interfaces of Fermata's services.
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
-//! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers,
-//!   [`link`] that of a network card, [`entropy`] that of a device of random numbers, [`sound`] that of a sound card; [`net`] has sockets;
-//! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
+//! * [`memory`] gives all processes memory, [`device`] gives drivers hardware;  [`block`] is what the driver of a disk
+//!   offers, [`link`] that of a network card, [`entropy`] that of a device of random numbers, [`sound`] that of a sound
+//!   card; [`net`] has sockets;
+//! * [`names`] has the requests of each process to init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine; [`random`] gives random bytes.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,18 +1,19 @@
 //! Power over the machine. Its door is the system port of init, which init gives to the shell and to the test runner,
 //! in [`PASSED`]; they may pass it on.
 //!
-//! It is also asked for what people want to see of the machine: drivers, kernel objects, and who waits for whom. What is told of objects is
-//! what their states say; nobody is stopped for it, and no power over anything comes back.
+//! It also answers what people want to see of the machine: drivers, kernel objects, and which thread waits for which
+//! process. Objects are described from their exported states; no thread is stopped for that, and no reference is
+//! returned.
 use crate::process::{Pid, Status};
 use alloc::string::String;
 use alloc::vec::Vec;
 use interface::{interface, Error};
 use serde::{Deserialize, Serialize};
 
-/// Where the system port stands among the references that a program is started with.
+/// The index of the system port among the references that a program is started with.
 pub const PASSED: usize = 0;
 
-/// What the holder of the system port can ask.
+/// The requests of holders of the system port.
 #[interface]
 pub trait System {
     /// Powers the machine off with this exit status, after the files that `/etc/gets` of the boot archive lists
@@ -22,39 +23,39 @@ pub trait System {
     /// repeated.
     #[once]
     fn report(&self, line: &[u8]) -> Result<(), Error>;
-    /// The port by which a server is controlled: the supervisor port of a manager of processes, `native` or `linux`;
-    /// the control of the `console`. Errors: `NotFound`. May be repeated.
+    /// The control port of a server: the supervisor port of a manager of processes, `native` or `linux`; the control of
+    /// the `console`. Errors: `NotFound`. May be repeated.
     fn control(&self, server: &str) -> Result<Ref, Error>;
-    /// Makes the port known by that name, even if it is reserved, instead of what was known by it. Nobody who has the
-    /// old port is told. Errors: `NameTooLong`, `Invalid` if it is no port, `Limit` if there are
-    /// as many names as there may be. May be repeated.
+    /// Makes the port known by that name, even if the name is reserved, in place of an earlier port. Holders of the old
+    /// port are not notified. Errors: `NameTooLong`, `Invalid` if it is no port, `Limit` if there are as many names as
+    /// there may be. May be repeated.
     fn register(&self, port: &RefAt, name: &str) -> Result<(), Error>;
     /// The [`Driver`] with this number in the boot manifest, encoded. Errors: `NotFound` behind the last. May be repeated.
     fn driver(&self, number: u32) -> Result<Bytes, Error>;
-    /// Kernel objects of a native process, the first of them at this spot or behind it: a list of [`Object`], encoded,
-    /// of at most [`MOST_OBJECTS`]. And the spot from which there may be more, [`NOWHERE`] behind the last: a list can
-    /// be empty and not be the last one. Errors: `NotFound`, `Ended`. May be repeated.
+    /// Kernel objects of a native process, from this spot on. Returns the spot from which there may be more,
+    /// [`NOWHERE`] behind the last, and a list of at most [`MOST_OBJECTS`] [`Object`], encoded: a list can be empty and
+    /// not be the last one. Errors: `NotFound`, `Ended`. May be repeated.
     fn objects(&self, pid: u32, from: u64) -> Result<(u64, Bytes), Error>;
-    /// Whom the threads of a native process wait for that wait in a call: a list of [`Wait`], encoded, as far as it was
-    /// found out among the native processes from `other` on, of that the objects from spot `at` on. And where the
-    /// search is to go on, a process and a spot; process [`NOBODY`] when it is over. It takes at most [`MOST_COMPARED`]
-    /// comparisons at a time. Errors: `NotFound`, `Ended`. May be repeated.
+    /// What the waiting threads of a native process wait for: a list of [`Wait`], encoded, as far as a step of the
+    /// search found it. The step searches the native processes from `other` on, of `other` the objects from spot `at`
+    /// on, with at most [`MOST_COMPARED`] comparisons. Also returns where the next step begins, a process and a spot;
+    /// process [`NOBODY`] when the search is complete. Errors: `NotFound`, `Ended`. May be repeated.
     fn waits(&self, pid: u32, other: u32, at: u64) -> Result<(u32, u64, Bytes), Error>;
-    /// What the objects of a native process that [`System::objects`] lists for `from` have to do with objects of native
-    /// processes: a list of [`Link`], encoded. How the search goes on, and how far it goes at a time, is as for
-    /// `waits`. Errors: `NotFound`, `Ended`. May be repeated.
+    /// The links between the objects of a native process that [`System::objects`] lists for `from` and objects of
+    /// native processes: a list of [`Link`], encoded. The search is done in steps, as for `waits`. Errors: `NotFound`,
+    /// `Ended`. May be repeated.
     fn links(&self, pid: u32, from: u64, other: u32, at: u64) -> Result<(u32, u64, Bytes), Error>;
 }
 
-/// Stands for no spot where a list is over.
+/// Stands for no spot: the list is complete.
 pub const NOWHERE: u64 = u64::MAX;
 /// Most objects that are listed at a time.
 pub const MOST_OBJECTS: usize = 32;
-/// Most threads of a process whose waits are looked at.
+/// Most threads of a process whose waits are searched for.
 pub const MOST_WAITS: usize = 32;
-/// Most comparisons of references at a time: everybody else who asks init waits for them.
+/// Most comparisons of references at a time: all other clients of init wait for them.
 pub const MOST_COMPARED: usize = 1024;
-/// Stands for no process where a search is over.
+/// Stands for no process: the search is complete.
 pub const NOBODY: Pid = Pid::MAX;
 
 /// A driver of the boot manifest, or a server that is kept alive like one.
@@ -66,28 +67,28 @@ pub struct Driver {
     pub program: String,
     /// The driver that it uses.
     pub uses: Option<String>,
-    /// How it is.
+    /// Its state.
     pub state: DriverState,
     /// The number of its process at `native`; 0 if there is none.
     pub pid: Pid,
     /// How often it has ended.
     pub deaths: u32,
-    /// In how many of these somebody had killed it.
+    /// How many of these were kills by request.
     pub wanted: u32,
-    /// The last time.
+    /// Its last end.
     pub last: Option<Death>,
 }
 
-/// How a driver is.
+/// The state of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DriverState {
-    /// The machine has no device for it, or nothing that it uses.
+    /// The machine has no device for it, or lacks the driver that it uses.
     Absent,
-    /// There is a process.
+    /// It has a process.
     Running,
-    /// It has ended and is being started anew.
+    /// It has ended and is being started again.
     Starting,
-    /// It is not started any more: why.
+    /// It is not started any more, for this reason.
     GivenUp(String),
 }
 
@@ -109,7 +110,7 @@ pub struct Object {
     pub spot: u64,
     /// Its type, by name.
     pub kind: String,
-    /// What its state says, in words.
+    /// Its state in words.
     pub what: String,
 }
 
@@ -118,45 +119,46 @@ pub struct Object {
 pub struct Wait {
     /// Its place among the threads of its process, as [`crate::process::Info`] has them.
     pub thread: u32,
-    /// An address of its own, or 0: the object that it waits at.
+    /// The address in its space of the object that it waits at, or 0.
     pub at: u64,
-    /// Who is at the other end.
+    /// What is at the other end.
     pub on: On,
 }
 
-/// Who is at the other end of a wait.
+/// What is at the other end of a wait: what can end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     /// This native process: it has the port, or the thread with which it is connected.
     Process(Pid),
-    /// Whoever unlocks the mutex, or signals the condition. Neither has an owner.
+    /// Any thread that unlocks the mutex, or signals the condition. Neither has an owner.
     Anybody,
-    /// The memory server: a page is to come.
+    /// The memory server, which is to supply a page.
     Memory,
-    /// Its manager, which has its exception.
+    /// The manager of its process, which handles its exception.
     Manager,
     /// Init: the port is one of those that every process has there.
     Init,
-    /// Nobody: what it waited at is dead.
+    /// Nothing: the object that it waited at is dead.
     Dead,
-    /// It was not found among what the search has looked at so far.
+    /// Not found in the part that the search has covered so far.
     Unknown,
 }
 
-/// An object has a reference to another one.
+/// A relation between two objects, of which one is a reference that names the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The spot of the object that was asked about.
+    /// The spot of the listed object.
     pub spot: u64,
-    /// The process of the other one.
+    /// The process of the other object.
     pub other: Pid,
     /// Its spot there.
     pub at: u64,
-    /// Whether it is the other one that is a reference and names the one at `spot`. Else the one at `spot` is, and names the other.
+    /// Whether the other object is the reference, and names the one at `spot`; else the one at `spot` is, and names the
+    /// other.
     pub named: bool,
 }
 
-/// Encoded, if there is room for it.
+/// Encodes it, if there is room.
 ///
 /// # Errors
 /// [`Error::Limit`] if there is none.
@@ -165,10 +167,10 @@ pub fn encoded<T: Serialize + ?Sized>(it: &T, room: usize) -> Result<Vec<u8>, Er
     (bytes.len() <= room).then_some(bytes).ok_or(Error::Limit)
 }
 
-/// As it came.
+/// Decodes a value of this type.
 ///
 /// # Errors
-/// [`Error::Broken`] if it is nothing of the kind.
+/// [`Error::Broken`] if the bytes are no such value.
 pub fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Error> {
     postcard::from_bytes(bytes).map_err(|_| Error::Broken)
 }

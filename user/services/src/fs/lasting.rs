@@ -1,13 +1,14 @@
 //! A client of files that outlives their server.
 //!
-//! [`Lasting`] opens a session, and another one with the server that follows when that has died. What was open is
-//! opened again by its path, if that still leads to the same file, and what was written since it was last durable is
-//! written again, in the same order: until then it is kept, at most [`MOST`] bytes of it. The caller sees a slow call.
+//! [`Lasting`] opens a session, and when its server has died another one with the next server. It then opens the files
+//! that were open again by path, if the path still leads to the same file, and repeats in order the writes that may not
+//! be durable: it keeps these until they are durable, at most [`MOST`] bytes. The caller sees a slow call.
 //!
-//! **A request that was lost** with the server may have been done, and what it did to names is durable then. So it is
-//! asked again, and what says that it was done (the directory is there, the file is not) is no error if it was not so
-//! before: of a service that is durable it is looked before each change of names. Who else did just that between that
-//! look and the server's death is not told apart.
+//! **A request that was lost** with the server may have been done, and a change of names is durable then. So the
+//! request is made again, and an error that says it was done before (the directory exists, the file does not) is
+//! ignored if the state was different before: with a durable service this client checks that before each change of
+//! names. It cannot tell its own change from the same change that somebody else made between that check and the
+//! server's death.
 use super::server::two;
 use super::{mode, Attr, FilesClient, Flags, Ino, Renamed, ATTR_ROOM, PATH_ROOM};
 use alloc::collections::BTreeMap;
@@ -16,14 +17,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use interface::Error;
 
-/// Most bytes that are kept of what was written and may not be durable. Whoever writes more waits until it is.
+/// Most bytes of kept writes, which may not be durable. A caller that writes more waits until they are.
 pub const MOST: usize = 256 << 10;
-/// What a change takes beside its bytes.
+/// Bytes of memory that a kept change takes besides its data.
 const CHANGE: usize = 64;
 /// Losses of a session one after the other, without any answer in between, after which a request fails.
 const LOSSES: u32 = 1000;
 
-/// What is asked in a session, once for what a session is and once for what [`Lasting`] passes on as it is.
+/// The requests, once as the trait of a session and once as those that [`Lasting`] passes on unchanged.
 macro_rules! requests {
     (changes { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
         words { $($word:ident($($of:ident: $kind:ty),*) -> $came:ty;)* }
@@ -31,7 +32,7 @@ macro_rules! requests {
         /// A session with a server: the methods of [`super::Files`].
         #[allow(missing_docs)]
         pub trait Session {
-            /// Whether its server has ended it, or is gone.
+            /// Whether the server has ended the session, or is gone.
             fn is_gone(&self) -> bool;
             $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error>;)*
             $(fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error>;)*
@@ -53,7 +54,7 @@ macro_rules! requests {
             })*
         }
 
-        /// What changes nothing but times.
+        /// Requests that change nothing but times.
         #[allow(clippy::missing_errors_doc, missing_docs)]
         impl<S: Servers> Lasting<S> {
             $(pub fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error> {
@@ -108,26 +109,26 @@ macro_rules! file_requests {
 
 file_requests!(requests);
 
-/// Where sessions come from, one server after the other.
+/// Opens sessions with a server, and with its successors.
 pub trait Servers {
     /// A session.
     type Session: Session;
-    /// Memory that nobody else is given.
+    /// A reservation of memory.
     type Room;
 
-    /// Whether what is written survives a server, so that it makes sense to keep what is not durable yet.
+    /// Whether written data survives the server, so that keeping changes which are not durable yet makes sense.
     fn is_durable(&self) -> bool;
 
-    /// Opens a session with the server that there is now; waits for one for as long as it makes sense. Sets `died` if the
-    /// server of before has died, also when no session can be opened: who asks the next time finds the next server, and
-    /// no trace of the one before. If it has not died, the session was lost because this program was restored.
+    /// Opens a session with the current server; waits for one for as long as it makes sense. Sets `died` if the
+    /// previous server has died, even if no session can be opened: the next call finds the next server, and cannot see
+    /// that. If it has not died, the session was lost because this program was restored.
     fn open(&mut self, died: &mut bool) -> Result<Self::Session, Error>;
 
-    /// So many bytes of memory, for what cannot be refused in the middle.
+    /// Reserves this many bytes of memory, for an operation that cannot fail half-way.
     fn hold(&self, bytes: u64) -> Result<Self::Room, Error>;
 }
 
-/// Something that was done to an open file, and may not be durable.
+/// A change of an open file that may not be durable.
 #[derive(Debug)]
 enum Change {
     Write(u64, Vec<u8>),
@@ -137,7 +138,7 @@ enum Change {
 }
 
 impl Change {
-    /// Bytes that are kept of it.
+    /// Bytes of memory that keeping it takes.
     fn cost(&self) -> usize {
         CHANGE
             + match self {
@@ -146,7 +147,7 @@ impl Change {
             }
     }
 
-    /// Does it again.
+    /// Repeats the change.
     fn redo(&self, session: &mut impl Session, file: Ino) -> Result<(), Error> {
         match self {
             Change::Write(offset, bytes) => session.write(file, *offset, bytes).map(drop),
@@ -157,17 +158,18 @@ impl Change {
     }
 }
 
-/// What is open.
+/// An open file.
 #[derive(Debug)]
 struct Held {
     path: String,
     flags: Flags,
-    /// How often.
+    /// How often it is open.
     times: u64,
     /// Where the file ends, as far as this client knows.
     end: u64,
     changes: Vec<Change>,
-    /// What was written before the server died could not be written again, for this reason. Who syncs or closes it hears so, once.
+    /// The error with which a write from before the server's death could not be repeated. The next sync or close of the
+    /// file reports it, once.
     lost: Option<Error>,
 }
 
@@ -179,12 +181,12 @@ pub struct Lasting<S: Servers> {
     open: BTreeMap<Ino, Held>,
     /// Bytes of all changes.
     kept: usize,
-    /// A server has died, and what may be lost with it has not been done again.
+    /// A server has died, and the changes that may be lost with it have not been repeated.
     died: bool,
 }
 
 impl<S: Servers> Lasting<S> {
-    /// Of these servers.
+    /// Files of these servers.
     pub const fn new(servers: S) -> Self {
         Lasting {
             servers,
@@ -200,7 +202,8 @@ impl<S: Servers> Lasting<S> {
         &mut self.servers
     }
 
-    /// As `ask`, for what must not be done twice without notice. A session that is gone already has not taken the request.
+    /// As `ask`, for a request that must not be done twice unnoticed. A session that is gone already has not taken the
+    /// request.
     fn ask_once<T>(
         &mut self,
         request: impl FnMut(&mut S::Session, bool) -> Result<T, Error>,
@@ -209,9 +212,9 @@ impl<S: Servers> Lasting<S> {
         self.ask(request)
     }
 
-    /// As `ask_once`, for what changes names. Of a lost request nothing on the disk says whether it was done: a lock
-    /// that somebody made long ago would be taken for the one that was to be made. So it is looked first what is at a
-    /// path, and the request is told so if one before it may have been done.
+    /// As `ask_once`, for changes of names. The disk alone does not show whether a lost request was done: a lock file
+    /// that somebody made long ago would be taken for the one that was to be made. So this checks first what is at the
+    /// path, and passes that to a repeated request, whose predecessor may have been done.
     fn ask_of<T>(
         &mut self,
         (follow, path): (bool, &str),
@@ -221,19 +224,20 @@ impl<S: Servers> Lasting<S> {
             true => self.ask(|session, _| match attr(session, follow, path) {
                 Ok(attr) => Ok(Before::There(attr.ino)),
                 Err(Error::NotFound) => Ok(Before::Absent),
-                // The request would meet that, too, and nobody would know what was there before.
+                // The request would fail in the same way, and the earlier state would stay unknown.
                 Err(error @ (Error::Broken | Error::NoMemory)) => Err(error),
-                // It is the request that says what is wrong.
+                // The request itself will report the error.
                 Err(_) => Ok(Before::Unknown),
             })?,
-            // Such a server ends with the machine. A session is lost when this program is restored, for which each
-            // change is not worth a second request.
+            // Such a server runs as long as the machine. A session is lost only when this program is restored, which
+            // does not justify a second request for each change.
             false => Before::Either,
         };
         self.ask_once(|session, again| request(session, again.then_some(before)))
     }
 
-    /// Asks, again if the session is lost. The request is told whether one before it may have been done.
+    /// Makes a request, and repeats it if the session is lost. The request gets whether an earlier attempt may have
+    /// been done.
     fn ask<T>(
         &mut self,
         mut request: impl FnMut(&mut S::Session, bool) -> Result<T, Error>,
@@ -256,7 +260,7 @@ impl<S: Servers> Lasting<S> {
         Err(Error::Broken)
     }
 
-    /// Opens a session, in which all is open that was. Whether it was lost again meanwhile.
+    /// Opens a session and in it all files that were open. Returns false if the session was lost again meanwhile.
     fn begin(&mut self) -> Result<bool, Error> {
         let mut session = self.servers.open(&mut self.died)?;
         let (mut gone, mut lost) = (Vec::new(), Vec::new());
@@ -265,9 +269,10 @@ impl<S: Servers> Lasting<S> {
                 Ok(Reopened::Whole) => {}
                 _ if session.is_gone() => return Ok(false),
                 Ok(Reopened::Undone(error)) => lost.push((*file, error)),
-                // It passes, and nothing is lost yet: the next request begins anew.
+                // The error is temporary, and nothing is lost yet: the next request tries again.
                 Err(error @ (Error::NoMemory | Error::Limit | Error::Broken)) => return Err(error),
-                // It is somebody else's by now, or nobody's: whoever asks about it is told that it is not open.
+                // The path leads to another file by now, or to none: later requests about this file are answered that
+                // it is not open.
                 Ok(Reopened::Another) | Err(_) => gone.push(*file),
             }
         }
@@ -282,14 +287,14 @@ impl<S: Servers> Lasting<S> {
             self.open.remove(&file);
         }
         if !core::mem::take(&mut self.died) {
-            // What this program wrote before it was saved was written then.
+            // The writes from before this program was saved are in the files.
             self.forget_all();
         }
         self.session = Some(session);
         Ok(true)
     }
 
-    /// What was changed of a file is durable, or nobody's business any more.
+    /// Drops the kept changes of a file, which are durable, or for a file that is lost.
     fn forget(&mut self, file: Ino) {
         if let Some(held) = self.open.get_mut(&file) {
             let changes = core::mem::take(&mut held.changes);
@@ -302,7 +307,8 @@ impl<S: Servers> Lasting<S> {
         self.kept = 0;
     }
 
-    /// Makes room to keep one more change of a file with so many bytes, before it is asked for.
+    /// Makes room to keep one more change of a file with these bytes, before the request is made. Returns a copy of
+    /// them.
     fn make_room(&mut self, file: Ino, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let mut copy = Vec::new();
         if !self.open.contains_key(&file) {
@@ -311,7 +317,7 @@ impl<S: Servers> Lasting<S> {
         if self.kept + CHANGE + bytes.len() > MOST {
             self.sync(file)?;
         }
-        // It may have gone with the server.
+        // The file may have been lost with the server.
         if let Some(held) = self.open.get_mut(&file) {
             let room = held.changes.try_reserve(1);
             let room = room.and_then(|()| copy.try_reserve_exact(bytes.len()));
@@ -321,7 +327,7 @@ impl<S: Servers> Lasting<S> {
         Ok(copy)
     }
 
-    /// Keeps a change until it is durable, for which there is room.
+    /// Keeps a change, for which there is room, until it is durable.
     fn keep(&mut self, file: Ino, change: Change) {
         let Some(held) = self.open.get_mut(&file) else {
             return;
@@ -334,17 +340,18 @@ impl<S: Servers> Lasting<S> {
     }
 }
 
-/// What became of a file that was open.
+/// The outcome of opening a file again.
 enum Reopened {
-    /// It is open, and is as it was.
+    /// It is open and unchanged.
     Whole,
-    /// It is open, and something that was done to it cannot be done again.
+    /// It is open, but a change of it could not be repeated.
     Undone(Error),
     /// Its path leads to another one.
     Another,
 }
 
-/// Opens a file again as often as it was open, if its path leads to the same one. `redo`: and does again what may be lost.
+/// Opens a file again as often as it was open, if its path leads to the same one. With `redo`, repeats the changes that
+/// may be lost.
 fn reopen(
     session: &mut impl Session,
     file: Ino,
@@ -366,31 +373,31 @@ fn reopen(
     Ok(Reopened::Whole)
 }
 
-/// What was at a path before a request was asked for the first time.
+/// What was at a path before the first attempt of a request.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     There(Ino),
     Absent,
-    /// Nothing was found out: what is there says nothing about the request.
+    /// The check failed: what is there now says nothing about the request.
     Unknown,
-    /// Nobody looked: what is there is taken for what the request did.
+    /// There was no check: what is there now is taken for the request's effect.
     Either,
 }
 
 impl Before {
-    /// Whether what is there now may have been made since.
+    /// Whether a thing that exists now may have been made since.
     fn was_absent(&self) -> bool {
         matches!(self, Before::Absent | Before::Either)
     }
 
-    /// Whether what is absent now may have been removed since.
+    /// Whether a thing that does not exist now may have been removed since.
     fn was_there(&self) -> bool {
         matches!(self, Before::There(_) | Before::Either)
     }
 }
 
-/// The result of a request that is asked for again, or that it was done before: so says an error, if what was there
-/// before agrees.
+/// The result of a repeated request: success if the error `done` says that the first attempt was done, and the state
+/// before agrees with that.
 fn settle(
     result: Result<(), Error>,
     before: Option<Before>,
@@ -403,7 +410,7 @@ fn settle(
     }
 }
 
-/// As `settle`, if what is there now agrees, too. It is not known if the session is lost meanwhile.
+/// As `settle`, if the state now agrees, too. `Broken` if the session is lost while that is checked.
 fn settle_by(
     result: Result<(), Error>,
     before: Option<Before>,
@@ -426,7 +433,7 @@ fn attr(session: &mut impl Session, follow: bool, path: &str) -> Result<Attr, Er
     super::attr(bytes.get(..length).ok_or(Error::Invalid)?)
 }
 
-/// What changes something.
+/// Requests that change something.
 #[allow(clippy::missing_errors_doc, missing_docs)]
 impl<S: Servers> Lasting<S> {
     pub fn open_file(
@@ -444,7 +451,7 @@ impl<S: Servers> Lasting<S> {
         let may_exist = !(wanted.create && wanted.exclusive);
         let open = |session: &mut S::Session, before: Option<Before>| {
             match session.open_file(flags, mode, path) {
-                // Made by the request that was lost: it is empty.
+                // If the lost request made the file, it is empty.
                 Err(Error::Exists) if before.is_some_and(|before| before.was_absent()) => {
                     let opened = session.open_file(made.bits(), mode, path)?;
                     if opened.2 > 0 {
@@ -465,7 +472,7 @@ impl<S: Servers> Lasting<S> {
             return Ok(opened);
         }
         if wanted.truncate {
-            // It was cut, or there was nothing to cut: both are durable.
+            // The file was cut, or there was nothing to cut: both are durable.
             self.forget(file);
         }
         let held = self.open.entry(file).or_insert_with(|| Held {
@@ -489,7 +496,7 @@ impl<S: Servers> Lasting<S> {
 
     pub fn close(&mut self, file: Ino) -> Result<(), Error> {
         let closed = self.ask(|session, _| session.close(file));
-        // What was written is on the disk now.
+        // Closing has made all writes to the file durable.
         self.forget(file);
         let lost = self.told(file);
         if let Some(held) = self.open.get_mut(&file) {
@@ -501,7 +508,7 @@ impl<S: Servers> Lasting<S> {
         closed.and(lost)
     }
 
-    /// Closes several, of a service that is not durable in one request.
+    /// Closes several files, in one request if the service is not durable.
     pub fn close_all(&mut self, files: &[u8]) -> Result<(), Error> {
         if !self.servers.is_durable() {
             return self.ask(|session, _| session.close_all(files));
@@ -513,7 +520,7 @@ impl<S: Servers> Lasting<S> {
         result
     }
 
-    /// Says once that something of a file was lost.
+    /// Reports once that a change of a file was lost.
     fn told(&mut self, file: Ino) -> Result<(), Error> {
         let held = self.open.get_mut(&file);
         match held.and_then(|held| held.lost.take()) {
@@ -535,7 +542,7 @@ impl<S: Servers> Lasting<S> {
         let end = self.open.get(&file).map(|held| held.end);
         let (length, offset) = self.ask_once(|session, again| {
             if let (true, Some(end)) = (again, end) {
-                // If it was done and is durable it stands where the file ended.
+                // If the lost append was done and is durable, its bytes are where the file ended.
                 let mut there = vec![0; bytes.len()];
                 let read = session.read(file, end, &mut there)?;
                 if read == bytes.len() && there == bytes {
@@ -551,7 +558,7 @@ impl<S: Servers> Lasting<S> {
 
     pub fn truncate(&mut self, file: Ino, size: u64) -> Result<(), Error> {
         self.ask(|session, _| session.truncate(file, size))?;
-        // It is durable, and so is what was written before.
+        // The cut is durable, and so are all earlier writes.
         if let Some(held) = self.open.get_mut(&file) {
             held.end = size;
         }
@@ -647,7 +654,7 @@ impl<S: Servers> Lasting<S> {
         Ok(())
     }
 
-    /// What was written, to whatever file, is durable then.
+    /// Makes all that was written, to any file, durable.
     pub fn sync(&mut self, file: Ino) -> Result<(), Error> {
         self.ask(|session, _| session.sync(file))?;
         self.forget_all();

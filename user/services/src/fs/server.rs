@@ -1,4 +1,4 @@
-//! What every server of files needs: what its sessions have open, and how their answers are put.
+//! Parts that every file server needs: the open files of its sessions, and the form of their answers.
 use super::{Attr, Ino, ATTR_ROOM};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -7,12 +7,13 @@ use core::cell::{Cell, RefCell};
 use core::ops::Deref;
 use interface::Error;
 
-/// Most files that the session of a program has open.
+/// Most files that a program's session can have open.
 const MAX_OPEN: u64 = 256;
-/// Most files that the session of a server, or of the shell, has open. The personality of Linux programs has one for all its processes.
+/// Most files that the session of a server or of the shell can have open. The personality of Linux programs has one
+/// session for all its processes.
 const MAX_OPEN_TRUSTED: u64 = 1 << 20;
 
-/// Most files that a session of this job has open.
+/// Most files that a session of this job can have open.
 #[must_use]
 pub const fn most_open(job: u32) -> u64 {
     match job {
@@ -21,7 +22,7 @@ pub const fn most_open(job: u32) -> u64 {
     }
 }
 
-/// The files that a session has open. Whoever drops it closes them ([`Open::take`]).
+/// The files that a session has open. The server has to close them when it drops this ([`Open::take`]).
 #[derive(Debug)]
 pub struct Open {
     /// How often each is open.
@@ -31,7 +32,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// None yet; there may be so many.
+    /// No open files, of at most `most`.
     #[must_use]
     pub const fn new(most: u64) -> Self {
         Open {
@@ -46,10 +47,10 @@ impl Open {
         self.files.borrow().contains_key(&file)
     }
 
-    /// Opens one more: its number, mode and size.
+    /// Opens one more file with `open`. Returns its number, mode and size.
     ///
     /// # Errors
-    /// [`Error::Limit`] if there are as many as may be; those of `open`.
+    /// [`Error::Limit`] if there are as many as there may be; those of `open`.
     pub fn add(
         &self,
         open: impl FnOnce() -> Result<(Ino, u32, u64), Error>,
@@ -61,7 +62,7 @@ impl Open {
         Ok(opened)
     }
 
-    /// This one is open once less.
+    /// Notes that the file is open once less.
     pub fn remove(&self, file: Ino) {
         let mut files = self.files.borrow_mut();
         if let Some(times) = files.get_mut(&file) {
@@ -73,7 +74,7 @@ impl Open {
         }
     }
 
-    /// All of them, each as often as it is open.
+    /// Takes all open files, each as often as it is open.
     pub fn take(&mut self) -> impl Iterator<Item = Ino> + use<> {
         let files = core::mem::take(self.files.get_mut());
         files
@@ -82,7 +83,7 @@ impl Open {
     }
 }
 
-/// Bytes of an answer, if there is room for them.
+/// The bytes of an answer, if the client has room for them.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is not.
@@ -90,7 +91,7 @@ pub fn fitting(bytes: Vec<u8>, room: usize) -> Result<Vec<u8>, Error> {
     (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
 }
 
-/// Attributes as they travel.
+/// Encoded attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct AttrBytes([u8; ATTR_ROOM]);
 
@@ -102,7 +103,7 @@ impl Deref for AttrBytes {
     }
 }
 
-/// Attributes, if there is room for them.
+/// Encoded attributes, if the client has room for them.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is not.
@@ -112,7 +113,7 @@ pub fn attributes(attr: &Attr, room: usize) -> Result<AttrBytes, Error> {
         .ok_or(Error::Invalid)
 }
 
-/// A path, if there is room for it.
+/// A path as bytes, if the client has room for it.
 ///
 /// # Errors
 /// [`Error::NameTooLong`] if there is not.
@@ -122,10 +123,10 @@ pub fn text(path: String, room: usize) -> Result<Vec<u8>, Error> {
         .ok_or(Error::NameTooLong)
 }
 
-/// The two paths of a [`pair`](super::pair), of which the first has so many bytes.
+/// The two paths of a [`pair`](super::pair), of which the first has `first` bytes.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it has not.
+/// [`Error::Invalid`] if `paths` cannot be split there.
 pub fn two(first: u32, paths: &str) -> Result<(&str, &str), Error> {
     paths.split_at_checked(first as usize).ok_or(Error::Invalid)
 }
