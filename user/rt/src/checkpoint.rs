@@ -14,7 +14,7 @@ fn words(error: Error) -> Sentence {
     error.text().to_string()
 }
 
-/// A session of its own for each request: another thread may have one too, and a request takes long.
+/// Opens a session for each request, since a request takes long and other threads may make one meanwhile.
 fn session() -> Result<CheckpointClient, Sentence> {
     let door = crate::names::lookup("checkpoint")
         .map_err(|_| "the server 'checkpoint' is not there".to_string())?;
@@ -25,25 +25,26 @@ fn session() -> Result<CheckpointClient, Sentence> {
 #[derive(Debug, Default)]
 pub struct GiveUp(Mutex<Given>);
 
-/// How far the request is that may be given up.
+/// The state of a request that may be given up.
 #[derive(Debug, Default)]
 enum Given {
-    /// It is not made, or is over.
+    /// Not begun, or over.
     #[default]
     Not,
-    /// It is being made, in the session with this port.
+    /// Under way, in the session with this port.
     Asking(RefAt),
-    /// It was given up.
+    /// Given up.
     Up,
 }
 
 impl GiveUp {
-    /// Gives it up, from now on. Unless it is done already, nothing comes of it: the processes go on, there is no file,
-    /// and what was made is ended. Whoever makes it is told a sentence.
+    /// Gives the request up, also if it has not begun. Unless it is done already it has no effect: processes to be
+    /// saved continue, no file is left, and restored processes are ended. The thread that makes the request gets a
+    /// sentence as its error.
     pub fn give_up(&self) {
         let mut given = self.0.lock();
         if let Given::Asking(port) = *given {
-            // Nobody names the session any more: it ends, and with it the request.
+            // Nothing refers to the session's port any more: the session ends, and with it the request.
             let _ = port.clear();
         }
         *given = Given::Up;
@@ -63,7 +64,7 @@ impl GiveUp {
             *given = Given::Asking(session.session().kept().0);
         }
         let answer = ask(&mut session);
-        // Before the place of the port is another's.
+        // Before the session's reference is dropped and its slot reused.
         let mut given = self.0.lock();
         if let Given::Asking(_) = *given {
             *given = Given::Not;
@@ -72,7 +73,7 @@ impl GiveUp {
     }
 }
 
-/// Saves processes, whose control ports these are, together in the image at an absolute path. They go on meanwhile.
+/// Saves the processes with these control ports together in the image at an absolute path. They continue meanwhile.
 ///
 /// # Errors
 /// A sentence that names the cause.
@@ -80,18 +81,18 @@ pub fn save(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
     save_with(processes, path, How::default())
 }
 
-/// How processes are saved.
+/// The ways to save processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How<'a> {
-    /// Without the pages that are the same in the image at this absolute path, the parent. Restoring needs that image, too, beside
-    /// this one or where it was.
+    /// Without the pages that are the same in the image at this absolute path, the parent. Restoring needs that image,
+    /// too, beside this one or at its old path.
     pub parent: Option<&'a str>,
-    /// With what is in the files that they read, too.
+    /// With the contents of the files that they read, too.
     pub files: bool,
-    /// They are stopped: they do nothing after what the image says, until they are let go on ([`Process::resume`]) or
+    /// They are stopped: they stay in the state that the image has, until they are resumed ([`Process::resume`]) or
     /// ended.
     pub stop: bool,
-    /// As if everybody else had just closed what he has in common with them: so a process of a tree of Linux programs
+    /// As if all other processes had just closed what they share with them: so a process of a tree of Linux programs
     /// can be saved without the rest of that ([`services::process::keep::CUT`]).
     pub cut: bool,
     /// The pages are compressed in the image: the file is smaller, and writing it takes longer.
@@ -101,7 +102,7 @@ pub struct How<'a> {
 /// As [`save`], and stops them ([`How::stop`]).
 ///
 /// # Errors
-/// As those of [`save`]; then they go on.
+/// Those of [`save`]; the processes then continue.
 pub fn save_and_stop(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
     let how = How {
         stop: true,
@@ -110,7 +111,7 @@ pub fn save_and_stop(processes: &[RefAt], path: &str) -> Result<Saved, Sentence>
     save_with(processes, path, how)
 }
 
-/// As [`save`], in this way.
+/// As [`save`], in the given ways.
 ///
 /// # Errors
 /// A sentence that names the cause.
@@ -118,7 +119,7 @@ pub fn save_with(processes: &[RefAt], path: &str, how: How<'_>) -> Result<Saved,
     save_until(processes, path, how, &GiveUp::default())
 }
 
-/// As [`save_with`], unless it is given up.
+/// As [`save_with`], unless the request is given up.
 ///
 /// # Errors
 /// A sentence that names the cause.
@@ -146,7 +147,7 @@ pub fn save_until(
     outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
 }
 
-/// Makes processes from the image at an absolute path: for each its manager, its name and the power over it.
+/// Makes processes from the image at an absolute path: for each its manager, its name and the process itself.
 ///
 /// # Errors
 /// A sentence that names the cause.
@@ -154,20 +155,20 @@ pub fn restore(path: &str) -> Result<Vec<(String, String, Process)>, Sentence> {
     restore_and_tell(path).map(|lazily| lazily.processes)
 }
 
-/// What [`restore_lazily`] has made.
+/// The result of [`restore_lazily`].
 #[derive(Debug)]
 pub struct Lazily {
     /// As of [`restore`].
     pub processes: Vec<(String, String, Process)>,
-    /// What of it has all of its memory already, and why; else empty.
+    /// Which processes have all of their memory already, and why; else empty.
     pub at_once: Sentence,
-    /// Files that it has open, executes or maps, that are not in the image and not what they were when it was saved: a
-    /// sentence for each of the first few.
+    /// Files that the processes have open, execute or map, that are not in the image and have changed since it was
+    /// saved: a sentence for each of the first few.
     pub differs: Vec<Sentence>,
 }
 
 impl Lazily {
-    /// All that there is to say of it.
+    /// All sentences of the result.
     pub fn sentences(&self) -> impl Iterator<Item = &str> {
         let at_once = Some(self.at_once.as_str()).filter(|why| !why.is_empty());
         at_once
@@ -185,7 +186,7 @@ pub fn restore_lazily(path: &str) -> Result<Lazily, Sentence> {
     restore_until(path, true, &GiveUp::default())
 }
 
-/// As [`restore`], with what is said of it.
+/// As [`restore`], with the sentences about it.
 ///
 /// # Errors
 /// A sentence that names the cause.

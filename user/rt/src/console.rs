@@ -1,7 +1,6 @@
 //! Client of the console.
 //!
-//! A program has one session for what it writes and one for what it reads, since a session has one request at a time
-//! and reading waits.
+//! A program has one session to write and one to read, since a session has one request at a time and reads wait.
 use crate::obj::{Ref, RefAt};
 use crate::session::{Door, Kept};
 use proto::{Error, MAX_BULK};
@@ -22,7 +21,7 @@ pub fn set_door(door: Ref, own: RefAt) {
     DOOR.set(door, own);
 }
 
-/// Writes what the console takes at once, perhaps nothing.
+/// Writes as much as the console takes at once, perhaps nothing.
 pub fn write(from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
     let length = WRITING.ask(|console| console.write(from))? as usize;
@@ -43,7 +42,8 @@ pub fn write_all(from: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A session of its own for what is logged: whoever waits in that for writing must not keep those who do not wait.
+/// A session of its own for log lines: a thread that waits in the session for writing must not block one that logs,
+/// which does not wait.
 pub(crate) struct Logger(Kept<ConsoleClient>);
 
 impl Logger {
@@ -51,7 +51,7 @@ impl Logger {
         Logger(kept())
     }
 
-    /// Writes what the console takes at once, perhaps nothing. What cannot be written counts as taken.
+    /// Writes as much as the console takes at once, perhaps nothing. If the console fails, all counts as taken.
     pub(crate) fn write(&self, from: &[u8]) -> usize {
         let from = &from[..from.len().min(MAX_BULK)];
         let written = self.0.ask(|console| console.write(from));

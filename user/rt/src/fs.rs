@@ -1,7 +1,7 @@
 //! Client of the file system.
 //!
-//! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
-//! open: a [`File`] opens itself again, by its path.
+//! Open files belong to the program's session. A restored program has another session, in which nothing is open: a
+//! [`File`] opens itself again, by its path.
 use crate::guard;
 use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
@@ -20,24 +20,24 @@ use services::fs::{
 };
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
 
-/// How long a server may take to be there, in nanoseconds: at first, and when it has died.
+/// How long to wait for a server, in nanoseconds: for the first one, and for the next one when it has died.
 const PATIENCE: u64 = 10_000_000_000;
 
-/// The servers of a service of files, one after the other, as a program finds them.
+/// The successive servers of a file service, as a program finds them.
 #[derive(Debug)]
 pub struct Doors {
     name: &'static str,
-    /// Whether it is on a disk: not every machine has one, and what is there outlives the server.
+    /// Whether the service is on a disk: not every machine has one, and the files outlive the server.
     disk: bool,
-    /// The door that was last found or told, and the port that the program presents as its own.
+    /// The door that was last found or set, and the port that the program presents as its own.
     door: Option<(Ref, RefAt)>,
-    /// Where the door is told to a program that has no name service ([`TOLD`]).
+    /// Where the door is set in a program that has no name service ([`TOLD`]).
     told: &'static Told,
-    /// A door that was replaced was dead.
+    /// The door that was last replaced was dead.
     died: bool,
 }
 
-/// A door that was told. Whoever tells it must not wait for a request that is under way.
+/// A door that was set. It has its own lock, so that the setter need not wait for a request that is under way.
 type Told = Mutex<Option<(Ref, RefAt)>>;
 
 impl Doors {
@@ -51,17 +51,17 @@ impl Doors {
         }
     }
 
-    /// Whether the door that is known leads to a server that has died.
+    /// Whether the known door is that of a dead server.
     fn is_dead(&self) -> bool {
         self.door
             .as_ref()
             .is_some_and(|door| door.0.kind() == abi::RefKind::Null)
     }
 
-    /// Takes the door that was told last.
+    /// Takes the door that was set last.
     fn listen(&mut self) {
         if let Some(door) = self.told.lock().take() {
-            // Who opens the next session is still to hear so.
+            // Kept for the next `open`, which reports it.
             self.died |= self.is_dead();
             self.door = Some(door);
         }
@@ -77,8 +77,8 @@ impl Doors {
             match crate::names::lookup(self.name) {
                 Ok(door) => self.door = Some((door, crate::start::names())),
                 Err(Error::NotFound) => {}
-                // Its server is about to be another one, or this program has no room to ask. The request will say
-                // so: it must not go to the memory instead.
+                // The server is being replaced, or this program has no room for a reference. The request will report
+                // the error; it must not go to the file system in memory instead.
                 Err(_) => return true,
             }
         }
@@ -106,7 +106,7 @@ impl Servers for Doors {
             *died |= core::mem::take(&mut self.died);
             let dead = self.door.is_none() || self.is_dead();
             if is_told() && dead {
-                // It starts the next server itself, and must not wait for that.
+                // This program starts the next server itself, and must not wait for it here.
                 return Err(Error::Broken);
             }
             if dead {
@@ -120,7 +120,7 @@ impl Servers for Doors {
                 continue;
             };
             match FilesClient::open_as(door, *own) {
-                // It has died meanwhile, or is about to.
+                // The server has died meanwhile, or is about to.
                 Err(Error::Broken) if !is_told() && crate::time::now() < deadline => {
                     *died = true;
                     crate::time::sleep(PAUSE);
@@ -131,16 +131,16 @@ impl Servers for Doors {
     }
 }
 
-/// What the server of files in memory shows to other servers ([`services::fs::Files::memory`]).
+/// The memory that the server of files in memory shows to other servers ([`services::fs::Files::memory`]).
 #[derive(Debug)]
 pub struct Shown {
     changes: Window,
-    /// The parts with files, those that there are.
+    /// The parts with files, as far as the server shows them.
     parts: [Option<Window>; part::COUNT as usize - 1],
 }
 
 impl Shown {
-    /// From the server. Errors: those of [`services::fs::Files::memory`].
+    /// Gets the parts from the server. Errors: those of [`services::fs::Files::memory`].
     pub fn open() -> Result<Self, Error> {
         let door = crate::names::lookup("fs")?;
         let mut files = FilesClient::open_known(&door)?;
@@ -159,27 +159,27 @@ impl Shown {
     #[inline]
     pub fn changes(&self) -> Option<u64> {
         let number = guard::word(self.changes.address()).ok();
-        // What is read next is looked at after the number.
+        // Later reads of files happen after the read of the number.
         core::sync::atomic::fence(Ordering::Acquire);
         number
     }
 
-    /// Reads bytes that lie in a part. Whether they are the file's says the number of changes, before and afterwards.
-    /// Errors: `Unsupported` for a part that is not shown, `Invalid` for a range beyond its end.
+    /// Reads bytes of a part. They are the file's if the number of changes is the same before and afterwards. Errors:
+    /// `Unsupported` for a part that is not shown, `Invalid` for a range beyond its end.
     pub fn read(&self, part: u32, start: u64, into: &mut [u8]) -> Result<(), Error> {
         let index = part.wrapping_sub(part::WRITTEN) as usize;
         let window = self.parts.get(index).and_then(Option::as_ref);
         window.ok_or(Error::Unsupported)?.read(start, into)?;
-        // The number is looked at after the bytes.
+        // The caller's next read of the number happens after that of the bytes.
         core::sync::atomic::fence(Ordering::Acquire);
         Ok(())
     }
 }
 
-/// How often a server that has died is looked for, in nanoseconds.
+/// Pause between attempts to reach the next server, in nanoseconds.
 const PAUSE: u64 = 200_000;
 
-/// Files of a service. One whose server dies, if that is the one on the disk, is a slow one.
+/// Files of a service. If the server of the files on the disk dies, requests only take longer.
 pub type Files = Lasting<Doors>;
 
 /// Files in memory, in a session of their own.
@@ -199,34 +199,34 @@ static DISK_TOLD: Told = Mutex::new(None);
 static MEMORY: Mutex<Files> = Mutex::new(memory());
 static DISK: Mutex<Files> = Mutex::new(disk());
 
-/// This program has no name service (it is the name service): it is told of doors, and asks for none.
+/// This program has no name service (it is the name service): its doors are set, and it looks none up.
 static TOLD: AtomicBool = AtomicBool::new(false);
-/// It was told that there is a file system on the disk, whose server may not be there yet.
+/// Such a program expects a file system on the disk, whose server may not run yet.
 static DISK_EXPECTED: AtomicBool = AtomicBool::new(false);
 
 fn is_told() -> bool {
     TOLD.load(Ordering::Relaxed)
 }
 
-/// Tells the file system's door to a program that has no name service (it is the name service), and the port that
-/// it presents as its own.
+/// Sets the file system's door in a program that has no name service (it is the name service), and the port that it
+/// presents as its own.
 pub fn set_door(door: Ref, own: RefAt) {
     TOLD.store(true, Ordering::Relaxed);
     *MEMORY_TOLD.lock() = Some((door, own));
 }
 
-/// Tells such a program that there is a file system on the disk, whose door it will be told: until then what is asked of it fails
-/// with `Broken`. Without this there is no disk, and nothing on it.
+/// Tells such a program to expect a file system on the disk, whose door will be set: until then requests about it fail
+/// with `Broken`. Without this call the program has no disk.
 pub fn expect_disk() {
     DISK_EXPECTED.store(true, Ordering::Relaxed);
 }
 
-/// As [`set_door`], of the file system on the disk; again when that has another server.
+/// As [`set_door`], for the file system on the disk; to be called again when that has another server.
 pub fn set_disk_door(door: Ref, own: RefAt) {
     *DISK_TOLD.lock() = Some((door, own));
 }
 
-/// Asks in the program's session about something that is open.
+/// Makes a request about an open file in the program's session.
 fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
     match file & ON_DISK {
         0 => request(&mut MEMORY.lock()),
@@ -234,11 +234,11 @@ fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Re
     }
 }
 
-/// Asks in the program's session about a path.
+/// Makes a request about a path in the program's session.
 fn ask_at<T>(path: &str, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
     if is_on_disk(path) {
         let mut disk = DISK.lock();
-        // Without a disk the file system in memory says that nothing is there.
+        // Without a disk, the file system in memory answers that the path does not exist.
         if disk.servers().is_there() {
             return request(&mut disk);
         }
@@ -246,7 +246,7 @@ fn ask_at<T>(path: &str, request: impl FnOnce(&mut Files) -> Result<T, Error>) -
     request(&mut MEMORY.lock())
 }
 
-/// A path that comes in bytes.
+/// The path in the answer to a request.
 fn path(request: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<String, Error> {
     let mut path = vec![0; PATH_ROOM];
     let length = request(&mut path)?;
@@ -254,14 +254,14 @@ fn path(request: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<Strin
     String::from_utf8(path).map_err(|_| Error::Broken)
 }
 
-/// Attributes that come in bytes.
+/// The attributes in the answer to a request.
 fn attr(request: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<Attr, Error> {
     let mut bytes = [0; ATTR_ROOM];
     let length = request(&mut bytes)?;
     services::fs::attr(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
-/// A request about two paths, of which the second says where.
+/// Makes a request about two paths. The second one decides which file system it goes to.
 fn pair(
     first: &str,
     second: &str,
@@ -271,13 +271,13 @@ fn pair(
     ask_at(second, |files| request(files, length, &both))
 }
 
-/// Opens a file or directory; it is open until as many [`close`].
+/// Opens a file or directory; it is open until it has been closed as often ([`close`]).
 pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Opened, Error> {
     let (ino, mode, size) = ask_at(path, |files| files.open_file(flags.bits(), mode, path))?;
     Ok(Opened { ino, mode, size })
 }
 
-/// Closes.
+/// Closes a file.
 pub fn close(file: Ino) -> Result<(), Error> {
     ask(file, |files| files.close(file))
 }
@@ -287,7 +287,7 @@ pub fn stat(path: &str, follow: bool) -> Result<Attr, Error> {
     attr(|into| ask_at(path, |files| files.stat(follow, path, into)))
 }
 
-/// Attributes of what is open.
+/// Attributes of an open file.
 pub fn attributes(file: Ino) -> Result<Attr, Error> {
     attr(|into| ask(file, |files| files.attributes(file, into)))
 }
@@ -299,7 +299,7 @@ pub fn read(file: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
     (came <= length).then_some(came).ok_or(Error::Broken)
 }
 
-/// Writes at most [`MAX_BULK`] bytes: how many.
+/// Writes at most [`MAX_BULK`] bytes, and returns how many.
 pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
     let length = ask(file, |files| files.write(file, offset, from))? as usize;
@@ -308,7 +308,7 @@ pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
         .ok_or(Error::Broken)
 }
 
-/// Writes at most [`MAX_BULK`] bytes at the end: how many, and where they went.
+/// Writes at most [`MAX_BULK`] bytes at the end, and returns how many, and the offset.
 pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
     let from = &from[..from.len().min(MAX_BULK)];
     let (length, offset) = ask(file, |files| files.append(file, from))?;
@@ -318,7 +318,7 @@ pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
         .ok_or(Error::Broken)
 }
 
-/// Cuts or lengthens.
+/// Cuts or lengthens a file.
 pub fn truncate(file: Ino, size: u64) -> Result<(), Error> {
     ask(file, |files| files.truncate(file, size))
 }
@@ -335,7 +335,7 @@ pub fn mkdir(path: &str, mode: u32) -> Result<(), Error> {
     ask_at(path, |files| files.mkdir(mode, path))
 }
 
-/// Removes a name of what is not a directory.
+/// Removes a name of something that is not a directory.
 pub fn unlink(path: &str) -> Result<(), Error> {
     ask_at(path, |files| files.unlink(path))
 }
@@ -345,7 +345,7 @@ pub fn rmdir(path: &str) -> Result<(), Error> {
     ask_at(path, |files| files.rmdir(path))
 }
 
-/// Nothing has a name in two file systems.
+/// A rename or link between the two file systems is refused: nothing has names in both.
 fn same_disk(from: &str, to: &str) -> Result<(), Error> {
     let same = is_on_disk(from) == is_on_disk(to);
     same.then_some(()).ok_or(Error::Unsupported)
@@ -368,12 +368,12 @@ pub fn symlink(target: &str, path: &str) -> Result<(), Error> {
     pair(target, path, Files::symlink)
 }
 
-/// What a symbolic link says.
+/// The target of a symbolic link.
 pub fn readlink(link: &str) -> Result<String, Error> {
     path(|into| ask_at(link, |files| files.readlink(link, into)))
 }
 
-/// The path by which what is open can be found now.
+/// The path at which an open file is now.
 pub fn path_of(file: Ino) -> Result<String, Error> {
     path(|into| ask(file, |files| files.path_of(file, into)))
 }
@@ -399,25 +399,25 @@ pub fn usage() -> Result<(u64, u64), Error> {
     Ok((bytes, files))
 }
 
-/// Returns when what was written survives a loss of power, if files there do.
+/// Returns when all that was written survives a loss of power, if files of that service do.
 pub fn sync(file: Ino) -> Result<(), Error> {
     ask(file, |files| files.sync(file))
 }
 
-/// A file that is closed when this is dropped; who has written to it closes it himself, to hear whether what was written
-/// is durable ([`close`](File::close)). In a session in which it is not open, since the program was restored,
-/// it is opened again by its path.
+/// A file that is closed when this is dropped; a program that has written to it calls [`close`](File::close) to learn
+/// whether the data is durable. If the file is not open in the session, since the program was restored, it is opened
+/// again by its path.
 #[derive(Debug)]
 pub struct File {
     path: String,
     opened: Opened,
-    /// The number by which it is open now.
+    /// The inode number with which it is open now.
     ino: Cell<Ino>,
     is_closed: bool,
 }
 
 impl File {
-    /// Opens. The path is kept.
+    /// Opens the file, and keeps the path.
     pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Self, Error> {
         let opened = open(path, flags, mode)?;
         Ok(File {
@@ -446,8 +446,8 @@ impl File {
         self.ino.get()
     }
 
-    /// Asks, by the number by which the file is open. The program may be restored again after the file was opened again, and before
-    /// the request came to the server.
+    /// Makes a request with the number with which the file is open. In a loop, since the program may be restored again
+    /// between opening the file again and the request.
     fn ask<T>(&self, mut request: impl FnMut(Ino) -> Result<T, Error>) -> Result<T, Error> {
         for _ in 0..RESTORES {
             match request(self.ino.get()) {
@@ -480,9 +480,9 @@ impl File {
         Ok(length)
     }
 
-    /// The whole content, as long as it was when the file was opened, if there is memory for it. Who else changes the file
-    /// meanwhile does not make this take any more. There may seem to be memory that there is not, which ends the program:
-    /// only for files whose size is known to be small, or that nobody else could write.
+    /// The whole content, as long as it was when the file was opened, if there is memory for it. Changes of the file by
+    /// others meanwhile do not make this take more memory. Memory can seem available and be missing when it is touched,
+    /// which ends the program: use this only for files whose size is known to be small, or that nobody else can write.
     pub fn read_whole(&self) -> Result<Vec<u8>, Error> {
         let size = usize::try_from(self.opened().size).map_err(|_| Error::NoMemory)?;
         let mut content = Vec::new();
@@ -495,12 +495,12 @@ impl File {
         Ok(content)
     }
 
-    /// Writes at most [`MAX_BULK`] bytes: how many.
+    /// Writes at most [`MAX_BULK`] bytes, and returns how many.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Error> {
         self.ask(|ino| write(ino, offset, from))
     }
 
-    /// Writes at most [`MAX_BULK`] bytes at the end: how many, and where they went.
+    /// Writes at most [`MAX_BULK`] bytes at the end, and returns how many, and the offset.
     pub fn append(&self, from: &[u8]) -> Result<(usize, u64), Error> {
         self.ask(|ino| append(ino, from))
     }
@@ -522,7 +522,7 @@ impl File {
         self.ask(sync)
     }
 
-    /// As [`File::write_all`], from a window, whose pages have to be there.
+    /// As [`File::write_all`], from a window, whose pages have to be present.
     pub fn write_window(
         &self,
         offset: u64,
@@ -532,10 +532,10 @@ impl File {
         self.write_all(offset, window.bytes(at, length)?)
     }
 
-    /// Closes. Of a file on the disk what was written is durable then.
+    /// Closes the file. If it is on the disk, its data is durable then.
     ///
     /// # Errors
-    /// Something that was written is lost, or may be.
+    /// Written data is lost, or may be.
     pub fn close(mut self) -> Result<(), Error> {
         self.is_closed = true;
         self.ask(close)

@@ -2,13 +2,13 @@
 //!
 //! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by `talc` in a range
 //! that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory goes back to the
-//! memory server when much of it is free. When the range for small blocks is full they get pieces of that for large
-//! ones, which they keep. A few small blocks of each size that were freed are at hand ([`crate::spare`]). Giving back
-//! needs the control port of the program's own memory, which only servers have: a program's memory goes back when it
-//! ends.
+//! memory server when much of it is free. When the range for small blocks is full, pieces of the range for large blocks
+//! are added to it for good. A few freed small blocks of each size are kept for reuse ([`crate::spare`]). Giving memory
+//! back needs the control port of the program's own memory, which only servers have: a program's memory goes back when
+//! it ends.
 //!
-//! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no memory
-//! can be reserved fails.
+//! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no
+//! memory can be reserved fails.
 use crate::large::{Units, MAX_UNITS, UNIT};
 use crate::room::Room;
 use crate::slots;
@@ -21,24 +21,24 @@ use proto::layout::CHUNK;
 use proto::Error;
 use talc::{OomHandler, Span, Talc};
 
-/// Smallest large block. Whole units are large blocks too.
+/// Size of the smallest large block in bytes. Whole units are large blocks too.
 const LARGE: usize = 48 * 1024;
-/// So many free dirty units are kept before memory is given back.
+/// Most free dirty units that are kept; more are given back.
 const KEEP: usize = (4 << 20) / UNIT;
-/// So many units small blocks get when their own range is full.
+/// Units that small blocks get at a time when their own range is full.
 const PIECE: usize = (1 << 20) / UNIT;
-/// So many bytes of addresses are left by whatever asks for memory.
+/// Bytes of addresses that requests which ask for memory leave free.
 const LAST: u64 = 4 << 20;
-/// The range for small blocks grows by so much at a time.
+/// Bytes by which the range for small blocks grows at a time.
 const STEP: usize = CHUNK as usize;
 
 /// The range for small blocks.
 struct Small {
-    /// What `talc` has of it.
+    /// The part that `talc` has.
     heap: Span,
     /// Where it ends.
     end: usize,
-    /// What may still be touched, of all of the heap.
+    /// The memory that all of the heap may still touch.
     room: Room,
 }
 
@@ -52,7 +52,7 @@ impl Small {
         self.end.saturating_sub(reached) as u64
     }
 
-    /// Whether the next `STEP` bytes from `start` on may be used. They are touched, if they had to be reserved.
+    /// Whether the next `STEP` bytes from `start` on may be used. If they had to be reserved, this touches them.
     fn next(&mut self, start: usize) -> Option<usize> {
         let end = start.checked_add(STEP).filter(|end| *end <= self.end)?;
         self.room.touch(start, end).then_some(end)
@@ -64,17 +64,17 @@ impl OomHandler for Small {
     fn handle_oom(talc: &mut Talc<Self>, _: Layout) -> Result<(), ()> {
         let heap = talc.oom_handler.heap;
         let (base, acme) = heap.get_base_acme().ok_or(())?;
-        // `talc` may have left out a few bytes at the end.
+        // `talc` may not use the last few bytes of its part.
         let start = (acme as usize).next_multiple_of(STEP);
         let end = talc.oom_handler.next(start).ok_or(())?;
-        // SAFETY: the range continues the one that it has, is the heap's, and nobody else uses it.
+        // SAFETY: the range continues the one that `talc` has, is the heap's, and nobody else uses it.
         talc.oom_handler.heap = unsafe { talc.extend(heap, Span::new(base, end as *mut u8)) };
         Ok(())
     }
 }
 
 impl Room {
-    /// Takes the chunks in which `start..end` lies, of which some may not have been touched, and touches them.
+    /// Takes the chunks that contain `start..end`, of which some may not have been touched yet, and touches them.
     fn touch(&mut self, start: usize, end: usize) -> bool {
         let chunks = start / STEP..end.div_ceil(STEP);
         if !self.take((chunks.len() * STEP) as u64, reserve) {
@@ -89,7 +89,7 @@ impl Room {
         true
     }
 
-    /// The same for units, of which the first lies at `large`.
+    /// The same for units, where unit 0 is at `large`.
     fn touch_units(&mut self, large: usize, first: usize, count: usize) -> bool {
         let start = large + first * UNIT;
         self.touch(start, start + count * UNIT)
@@ -130,8 +130,8 @@ static STATE: State = State {
     }),
 };
 
-/// Sets the heap up in `start..end`, the first `slots` bytes of it as object slots, and what is
-/// behind `large` for large blocks (`end` for none).
+/// Sets the heap up in `start..end`, the first `slots` bytes of it as object slots, and the part from `large` on for
+/// large blocks (`end` for none).
 ///
 /// # Safety
 /// Called once, before there are other threads and before the first allocation. The range is
@@ -163,14 +163,15 @@ pub unsafe fn init(start: u64, end: u64, slots: u64, large: u64) {
 #[derive(Debug)]
 pub struct Heap;
 
-/// Whether a server may allocate so many bytes more: `NoMemory` if that memory is not to be had. The first time
-/// begins to reserve memory before it is touched. Something is left for requests that do not ask, so whatever
-/// keeps something for a client must. For a program, which reserves nothing, the answer is yes.
+/// Checks that a server may allocate so many bytes more: `NoMemory` if that memory is not available. From the first
+/// call on, the heap reserves memory before it touches it. Some memory is left for requests that do not call this, so
+/// every request that keeps something for a client must call it. For a program, which reserves nothing, this always
+/// succeeds.
 pub fn want(bytes: u64) -> Result<(), Error> {
     ask(bytes, |room| room.want(bytes, reserve))
 }
 
-/// What the server's memory says, yes for a program.
+/// Asks the heap's bookkeeping whether memory and addresses are left; always yes for a program.
 fn ask(bytes: u64, question: impl FnOnce(&mut Room) -> bool) -> Result<(), Error> {
     let may = with(|inner| {
         let left = inner.addresses_left();
@@ -181,8 +182,8 @@ fn ask(bytes: u64, question: impl FnOnce(&mut Room) -> bool) -> Result<(), Error
     may.then_some(()).ok_or(Error::NoMemory)
 }
 
-/// Memory for something that takes it bit by bit and cannot be refused in the middle: nobody else is given it until this
-/// is cleared or dropped.
+/// A reservation of memory for work that allocates little by little and must not fail half-way: no other request gets
+/// this memory until the reservation is cleared or dropped.
 #[derive(Debug, Default)]
 pub struct Hold(u64);
 
@@ -199,13 +200,14 @@ impl Hold {
         self.set(self.0.saturating_add(bytes))
     }
 
-    /// How many it holds.
+    /// How many bytes it holds.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.0
     }
 
-    /// Holds so many bytes from now on, whatever of the earlier ones has been taken; on failure what it held.
+    /// Holds so many bytes from now on, however many of the earlier ones have been allocated; on failure it holds what
+    /// it held before.
     pub fn set(&mut self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.0);
         ask(more, |room| room.hold(self.0, bytes, reserve))?;
@@ -268,7 +270,7 @@ impl Inner {
         }
     }
 
-    /// Gives the blocks that are at hand to the allocator, where they join with others: whether there were some.
+    /// Gives the kept blocks back to the allocator, which joins them with others. Returns whether there were any.
     #[cold]
     fn use_spare(&mut self) -> bool {
         let mut were = false;
@@ -280,7 +282,7 @@ impl Inner {
         were
     }
 
-    /// Gives small blocks a piece of the range for large ones, if their own is full: whether they got one.
+    /// Gives small blocks a piece of the range for large ones, if their own is full. Returns whether they got one.
     #[cold]
     fn continue_in_large(&mut self) -> bool {
         let own = &self.talc.oom_handler;
@@ -289,7 +291,7 @@ impl Inner {
         }
         let (piece, _) = self.allocate_large(PIECE * UNIT);
         let span = Span::from_base_size(piece, PIECE * UNIT);
-        // SAFETY: the piece is the heap's, touched or known to be zero, and nobody else's from now on.
+        // SAFETY: the piece is the heap's, touched or known to be zero, and used for nothing else from now on.
         !piece.is_null() && unsafe { self.talc.claim(span) }.is_ok()
     }
 
@@ -323,7 +325,7 @@ impl Inner {
     #[inline]
     unsafe fn free(&mut self, block: NonNull<u8>, layout: Layout) {
         if let Some(class) = Class::of(&layout) {
-            // SAFETY: promised by the caller; a block of such a layout has that of the class.
+            // SAFETY: promised by the caller; a block of such a layout has the layout of the class.
             if unsafe { self.spare.keep(block, class) } {
                 return;
             }
@@ -333,7 +335,7 @@ impl Inner {
     }
 
     /// # Safety
-    /// As of `free`, with the layout that the block really has.
+    /// As of `free`, with the layout that the block was allocated with.
     #[inline(never)]
     unsafe fn free_at_once(&mut self, block: NonNull<u8>, layout: Layout) {
         if self.is_large(layout.size(), layout.align()) {
@@ -351,7 +353,7 @@ impl Inner {
             from = first + count;
             let address = (self.large + first * UNIT) as u64;
             if !crate::memory::discard_own(address, (count * UNIT) as u64) {
-                // It stays dirty; this is asked again after the next free.
+                // The run stays dirty; the next `free` tries again.
                 return;
             }
             self.units.cleaned(first, count);

@@ -1,8 +1,8 @@
 //! Standard streams, and the macros that write to them.
 //!
-//! Where each goes is in the start information: the console, nowhere, or a file. The path of
-//! a file and the position in it live in the program's own memory: so a program that is
-//! restored, perhaps with another file system in another boot, opens it again and goes on where it was.
+//! Where each goes is in the start information: the console, nowhere, or a file. The path of a file and the position in
+//! it live in the program's own memory: so a program that is restored, perhaps with another file system in another
+//! boot, opens it again and continues at that position.
 use crate::fs::{File, Flags};
 use crate::sync::Mutex;
 use alloc::string::ToString;
@@ -14,7 +14,8 @@ use services::process::Stdio;
 /// Bytes that [`carry`] moves at a time.
 const BLOCK: usize = 32 * 1024;
 
-/// Carries a stream: what `read` puts into a buffer, and says how much it is, goes to `write`, until it is nothing.
+/// Copies a stream: passes the bytes that `read` puts into a buffer, and whose number it returns, to `write`, until
+/// there are none.
 ///
 /// # Errors
 /// Those of either.
@@ -57,8 +58,8 @@ impl Stream {
             .unwrap_or(&Stdio::Console)
     }
 
-    /// Does something with the file, which is opened at first, and once more if it is gone: the program was restored
-    /// where it is not. Output makes it then.
+    /// Does something with the file. Opens it at first, and once more if it is gone, since the program was restored
+    /// without it; a file for output is then made.
     fn with<T>(
         &mut self,
         path: &str,
@@ -124,23 +125,24 @@ static STREAMS: [Mutex<Stream>; 3] = [
     Mutex::new(Stream::new(2)),
 ];
 
-/// Closes the files to which output goes: the program ends, and what it has written is to be durable before anybody
-/// hears that. Whether all of it is; if not it says so.
+/// Closes the files to which output goes: the program ends, and its output is to be durable before others learn that.
+/// Returns whether all of it is, and logs a line if not.
 pub(crate) fn finish() -> bool {
-    // Who panics may have the lock of a stream, or of the files. What is open is closed without it when it has ended.
+    // A thread that panics may hold the lock of a stream, or of the files. The server closes open files when the
+    // program has ended.
     if crate::panic::is_panicking() {
         return true;
     }
     let mut is_whole = true;
     for stream in &STREAMS[1..] {
-        // A thread that goes on writing loses what it writes, and one that ends the program in the middle of a line would
-        // wait for itself.
+        // The lock is only tried: a thread that ends the program in the middle of a line would wait for itself, and
+        // what other threads still write is lost anyway.
         let Some(file) = stream.try_lock().and_then(|mut stream| stream.file.take()) else {
             continue;
         };
         let path = file.path().to_string();
         match file.close() {
-            // It is open no more since its name is gone, or somebody else's: there is nothing that could be missed.
+            // The file is no longer open since its name is gone or names another file: nobody can miss the output.
             Ok(()) | Err(Error::NotFound) => {}
             Err(error) => {
                 is_whole = false;
@@ -256,7 +258,8 @@ macro_rules! eprintln {
     };
 }
 
-/// Writes a line to the console, for people who look after the system, without waiting for it: [`log`](mod@crate::log).
+/// Writes a line to the console, for the people who run the system, without waiting for the console:
+/// [`log`](mod@crate::log).
 #[macro_export]
 macro_rules! log {
     ($($arguments:tt)+) => {

@@ -1,9 +1,9 @@
 //! Bookkeeping of the part of the heap from which large blocks come.
 //!
-//! Blocks are whole units of pages in an address range, found first-fit from below. What is freed
-//! stays *dirty* (present, with old content) until there is much of it; then it is given back to the
-//! memory server in runs, so that a server which held a lot of data once does not hold the memory
-//! for ever. Units that were never used, or were given back, are zero.
+//! Blocks are whole units of pages in an address range, found first-fit from below. Freed units stay *dirty* (present,
+//! with old content) until there are many; then they are given back to the memory server in runs, so that a server
+//! which once held a lot of data does not keep the memory for ever. Units that were never used, or were given back, are
+//! zero.
 //!
 //! [`Units`] is pure and tested on the host.
 
@@ -44,7 +44,7 @@ impl Units {
         }
     }
 
-    /// There are so many units, all free and zero.
+    /// Sets the number of units, all free and zero.
     pub fn set_count(&mut self, count: usize) {
         self.count = count.min(MAX_UNITS);
     }
@@ -61,8 +61,8 @@ impl Units {
         self.dirty_count
     }
 
-    /// Takes `count` consecutive units: the first, and whether all of them are zero. None if `may` says no, which is told
-    /// the first, and whether all of them are dirty.
+    /// Takes `count` consecutive units. Returns the first, and whether all of them are zero. `None` if `may` refuses,
+    /// which gets the first unit, and whether all of them are dirty.
     pub fn take(
         &mut self,
         count: usize,
@@ -107,8 +107,8 @@ impl Units {
         None
     }
 
-    /// Takes these units if they are free and `may`, which is told whether all of them are dirty, says yes: whether that
-    /// was so.
+    /// Takes these units if they are free and `may` agrees, which gets whether all of them are dirty. Returns whether
+    /// they were taken.
     pub fn take_at(&mut self, first: usize, count: usize, may: impl FnOnce(bool) -> bool) -> bool {
         let free =
             first + count <= self.count && !(first..first + count).any(|u| get(&self.used, u));
@@ -169,7 +169,7 @@ impl Units {
         Some((first, end - first))
     }
 
-    /// These free units are zero now.
+    /// Notes that these free units are zero now.
     pub fn cleaned(&mut self, first: usize, count: usize) {
         for unit in first..first + count {
             let bit = 1 << (unit % 64);

@@ -9,8 +9,8 @@
 //! * [`names`], [`memory`], [`fs`], [`console`], [`process`], [`net`], [`random`]: thin clients of the services;
 //! * [`thread`], [`sync`], [`time`], [`window`].
 //!
-//! Everything that a program keeps is in its own memory, so that a checkpoint of the memory and of
-//! its kernel objects is all of it.
+//! All state of a program is in its own memory, so that a checkpoint of the memory and of its kernel objects is
+//! complete.
 #![no_std]
 
 extern crate alloc;
@@ -62,9 +62,8 @@ macro_rules! entry {
     };
 }
 
-/// What every program needs of symbols: `_start` (which relocates the program and calls
-/// `fermata_main`), the memory functions, the panic handler, the allocator. For programs that do
-/// not start in the usual way; others use [`entry!`].
+/// The symbols that every program needs: `_start` (which relocates the program and calls `fermata_main`), the memory
+/// functions, the panic handler, the allocator. For programs that do not start in the usual way; others use [`entry!`].
 #[macro_export]
 macro_rules! program {
     () => {
@@ -87,7 +86,7 @@ macro_rules! program {
             $crate::process::exit(101)
         }
 
-        /// Tells a native program from one for Linux.
+        /// Distinguishes a native program from one for Linux.
         #[used]
         #[link_section = ".note.fermata"]
         static FERMATA_NOTE: $crate::start::Note = $crate::start::NOTE;

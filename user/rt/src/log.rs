@@ -1,8 +1,9 @@
-//! What a program says to the people who look after the system: lines on the console, for which it does not wait.
+//! A program's log: lines on the console for the people who run the system, for which the program does not wait.
 //!
-//! Others can keep the console full, and nobody who serves may wait for them. What the console does not take at once
-//! waits in a [`Queue`], which a thread empties that is there only as long as something waits. What finds no room there
-//! is lost, and a line says how many lines were. A program that ends gives the console [`PATIENCE`] to take the rest.
+//! Other programs can keep the console full, and a server must not wait for them. Text that the console does not take
+//! at once waits in a [`Queue`], which a thread empties that exists only as long as the queue is not empty. Lines for
+//! which the queue has no room are lost, and a line says how many. A program that ends gives the console [`PATIENCE`]
+//! to take the rest.
 use crate::console::Logger;
 use crate::sync::Mutex;
 use crate::{io, thread, time};
@@ -10,21 +11,21 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use core::fmt;
 
-/// Bytes that may wait.
+/// Most bytes in the queue.
 const ROOM: usize = 16 * 1024;
-/// Nanoseconds that a program which ends gives to what waits.
+/// How long a program that ends waits for its queue, in nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
-/// How often it looks meanwhile, in nanoseconds.
+/// The interval at which it checks the queue meanwhile, in nanoseconds.
 const LOOK: u64 = 1_000_000;
 /// Bytes that the thread writes at a time.
 const PIECE: usize = 512;
 
-/// What waits for the console.
+/// Text that waits for the console.
 struct Queue {
     bytes: VecDeque<u8>,
     /// Lines that found no room since the last one that did.
     lost: u64,
-    /// What was taken last was not the end of a line.
+    /// The text that was taken last did not end a line.
     is_within: bool,
 }
 
@@ -41,9 +42,9 @@ impl Queue {
         self.bytes.is_empty() && self.lost == 0
     }
 
-    /// Takes a piece of a line of the program of this name, of which `whole` says that nothing was lost yet.
+    /// Appends a piece of a line of the program with this name. `whole`: no earlier piece of the line was lost.
     fn put(&mut self, piece: &[u8], whole: &mut bool, name: &str) {
-        // Behind what was lost nothing is taken before the line that says so.
+        // After a loss nothing is taken before the line that reports it.
         if *whole && self.tell_lost(name) && self.append(piece) {
             return;
         }
@@ -52,12 +53,12 @@ impl Queue {
         }
     }
 
-    /// Whether it has been said that lines were lost, if any were.
+    /// Reports lost lines, if there are any. Returns false if there was no room for that.
     fn tell_lost(&mut self, name: &str) -> bool {
         if self.lost == 0 {
             return true;
         }
-        // What was lost may be the end of a line.
+        // The end of a line may have been lost.
         let end = if self.is_within { "\n" } else { "" };
         let (lines, were) = match self.lost {
             1 => ("line", "was"),
@@ -72,7 +73,7 @@ impl Queue {
         told
     }
 
-    /// Takes all of it or nothing.
+    /// Appends all of the piece or nothing. Returns whether it did.
     fn append(&mut self, piece: &[u8]) -> bool {
         let fits = self.bytes.len() + piece.len() <= ROOM;
         let fits = fits && self.bytes.try_reserve(piece.len()).is_ok();
@@ -83,12 +84,12 @@ impl Queue {
         fits
     }
 
-    /// These bytes were taken, here or by the console.
+    /// Notes that these bytes were taken, by the queue or by the console.
     fn passed(&mut self, bytes: &[u8]) {
         self.is_within = bytes.last().map_or(self.is_within, |last| *last != b'\n');
     }
 
-    /// Gives what waits to a console that says how many bytes of a piece it takes now.
+    /// Passes the waiting bytes to `take`, which returns how many bytes of a piece the console took.
     fn give(&mut self, name: &str, mut take: impl FnMut(&[u8]) -> usize) {
         while !self.is_empty() {
             if self.bytes.is_empty() && !self.tell_lost(name) {
@@ -102,7 +103,7 @@ impl Queue {
         }
     }
 
-    /// Moves the first bytes that wait to `piece`: how many.
+    /// Moves the first waiting bytes to `piece`, and returns how many.
     fn take(&mut self, name: &str, piece: &mut [u8]) -> usize {
         let mut length = 0;
         self.give(name, |bytes| {
@@ -120,7 +121,7 @@ impl Queue {
 
 struct Log {
     queue: Queue,
-    /// A thread empties it, which alone writes then.
+    /// A thread empties the queue, and is the only one that writes then.
     has_thread: bool,
 }
 
@@ -135,12 +136,12 @@ fn name() -> &'static str {
     args.first().map_or("program", |name| name.as_str())
 }
 
-/// Says a line that ends with its end. `log!` calls it.
+/// Logs a line, which includes its newline. `log!` calls it.
 #[doc(hidden)]
 pub fn say(arguments: fmt::Arguments<'_>) {
     let mut whole = true;
     io::format(arguments, &mut |piece| {
-        // Who panics may have the lock.
+        // A thread that panics may hold the lock.
         let log = match crate::panic::is_panicking() {
             true => LOG.try_lock(),
             false => Some(LOG.lock()),
@@ -168,11 +169,11 @@ impl Log {
             return;
         }
         self.queue.put(rest, whole, name());
-        // Without a thread it waits for the next line.
+        // If no thread can be made the text waits for the next line.
         self.has_thread = self.has_thread || thread::spawn(empty).is_ok();
     }
 
-    /// Writes of what waits as much as the console takes at once.
+    /// Writes as much of the queue as the console takes at once.
     fn write(&mut self) {
         if !self.queue.is_empty() {
             self.queue.give(name(), |bytes| LOGGER.write(bytes));
@@ -180,7 +181,7 @@ impl Log {
     }
 }
 
-/// Writes what waits, however long that takes.
+/// Writes the queue, however long that takes.
 fn empty() {
     let mut piece = [0; PIECE];
     loop {
@@ -197,11 +198,11 @@ fn empty() {
     }
 }
 
-/// Waits a while for what the program has said last: it ends.
+/// Waits up to [`PATIENCE`] for the last lines of the program, which ends.
 pub(crate) fn finish() {
     let until = time::now().saturating_add(PATIENCE);
     loop {
-        // Whoever holds the lock may have panicked.
+        // The holder of the lock may have panicked.
         if let Some(mut log) = LOG.try_lock() {
             if !log.has_thread {
                 log.write();
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
     use alloc::string::String;
 
-    /// What a console reads that takes everything.
+    /// The text that a console would get which takes everything.
     fn all(queue: &mut Queue) -> String {
         let mut text = alloc::vec![0; 2 * ROOM];
         let length = queue.take("me", &mut text);

@@ -26,9 +26,9 @@ pub struct Segment {
 pub struct Usage {
     /// Physical memory that the server manages.
     pub total: u64,
-    /// Of which the account that was asked for may still take so much.
+    /// How much of it the account in question can still take.
     pub free: u64,
-    /// Resident in the segment that was asked, or taken by the account.
+    /// How much is resident in the segment in question, or taken by the account.
     pub resident: u64,
 }
 
@@ -42,8 +42,8 @@ impl From<(u64, u64, u64)> for Usage {
     }
 }
 
-/// The program's own account: a session that it has from the start. Where the program is restored the reference names its
-/// new account.
+/// The program's own account: a session that it has from the start. When the program is restored, the reference names
+/// its new account.
 static ACCOUNT: Mutex<Option<AccountClient>> = Mutex::new(None);
 
 fn with_account<T>(ask: impl FnOnce(&mut AccountClient) -> Result<T, Error>) -> Result<T, Error> {
@@ -60,7 +60,7 @@ pub fn create(size: u64) -> Result<Segment, Error> {
 /// What an account may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that are there for it, whatever others do.
+    /// Bytes that are available to it, whatever others do.
     pub promised: u64,
     /// Most bytes. Memory is counted in chunks of 64 KB.
     pub most: u64,
@@ -68,7 +68,7 @@ pub struct Limits {
     pub segments: u32,
 }
 
-/// An account, as a manager of processes holds it. It ends with this.
+/// An account, as a manager of processes holds it. The account ends when this is dropped.
 #[derive(Debug)]
 pub struct Account {
     /// For the process: segments can be made in it.
@@ -99,15 +99,15 @@ impl Account {
         Ok(Segment { region, control })
     }
 
-    /// A copy-on-write copy of a segment of this account. What is written to that meanwhile may be in it or not.
+    /// A copy-on-write copy of a segment of this account. Writes to the segment meanwhile may be in the copy or not.
     pub fn copy(&self, segment: &Segment) -> Result<Segment, Error> {
         let number = SegmentClient::at(*segment.control).number()?;
         let begun = self.control.lock().copy(number)?;
         complete(begun, u32::MAX)
     }
 
-    /// A frozen copy, in this account, of a segment of any account: what it holds now, to be read. If that takes more
-    /// than so many steps, which it does if objects are in many of the segment's chunks, it is [`Error::Limit`], and
+    /// A frozen copy, in this account, of the present contents of a segment of any account, to be read. If it takes
+    /// more than `most` steps, since objects are in many of the segment's chunks, the error is [`Error::Limit`], and
     /// there is no copy.
     pub fn freeze(&self, segment: &Segment, most: u32) -> Result<Segment, Error> {
         let number = SegmentClient::at(*segment.control).number()?;
@@ -121,24 +121,25 @@ impl Account {
         self.control.lock().supplier(number)
     }
 
-    /// A reference to the port by which it is held: it ends when nobody has that any more.
+    /// A reference to the port that holds the account: the account ends when nothing refers to that port any more.
     pub fn port(&self) -> Result<Ref, Error> {
         let control = self.control.lock();
         let port = control.session().port().copy();
         port.map_err(crate::error_of)
     }
 
-    /// So many bytes more than are taken are there for the account, whatever others take; what it reserved before is not.
+    /// Reserves `size` bytes more than are taken for the account, whatever others take, in place of an earlier
+    /// reservation.
     pub fn reserve(&self, size: u64) -> Result<(), Error> {
         self.control.lock().reserve(size)
     }
 
-    /// Ends it and all segments in it.
+    /// Ends the account and all segments in it.
     pub fn end(self) -> Result<(), Error> {
         self.control.lock().end()
     }
 
-    /// How much is taken in it, and how much may still be.
+    /// How much the account has taken, and how much it can still take.
     pub fn usage(&self) -> Result<Usage, Error> {
         self.control.lock().usage().map(Usage::from)
     }
@@ -149,15 +150,15 @@ pub fn usage() -> Result<Usage, Error> {
     with_account(AccountClient::usage).map(Usage::from)
 }
 
-/// How much memory there is on the machine, by the memory server's supervisor port; `free` is in no segment.
+/// How much memory there is on the machine, by the memory server's supervisor port; `free` is what is in no segment.
 pub fn machine_usage(supervisor: &RefAt) -> Result<Usage, Error> {
     let (total, free) = MemorySupervisorClient::at(*supervisor).usage()?;
     Ok((total, free, 0).into())
 }
 
-/// From now on so many bytes more than the program has are there for it, whatever others take; what it reserved
-/// before is not. `NoMemory`, and no change, if that much is not to be had now. Allocates nothing and takes no lock: the heap
-/// asks.
+/// Reserves `size` bytes more than the program has taken, whatever others take, in place of an earlier reservation.
+/// `NoMemory`, and no change, if that much is not available now. Allocates nothing and takes no lock, since the heap
+/// calls it.
 pub(crate) fn reserve(size: u64) -> Result<(), Error> {
     AccountClient::resume(Session::beside(memory())).reserve(size)
 }
@@ -168,13 +169,13 @@ pub fn discard(control: &RefAt, offset: u64, size: u64) -> Result<(), Error> {
     in_steps(offset, size, |offset, size| segment.discard(offset, size))
 }
 
-/// Makes all pages of a range present, by control port, or says [`Error::NoMemory`].
+/// Makes all pages of a range present, by control port, or fails with [`Error::NoMemory`].
 pub fn populate(control: &RefAt, offset: u64, size: u64) -> Result<(), Error> {
     let segment = SegmentClient::at(*control);
     in_steps(offset, size, |offset, size| segment.populate(offset, size))
 }
 
-/// Does a request about a range, a step at a time.
+/// Makes a request about a range until it is done, a step at a time.
 fn in_steps(
     mut offset: u64,
     mut size: u64,
@@ -190,7 +191,7 @@ fn in_steps(
     }
 }
 
-/// Finishes a copy that has been begun, in at most so many further steps.
+/// Finishes a copy that has been begun, in at most `most` further steps.
 fn complete(
     (mut complete, region, control): (bool, Ref, Ref),
     most: u32,
@@ -214,18 +215,18 @@ fn complete(
     Ok(copy)
 }
 
-/// Who supplies what a segment owes: see [`services::memory::Supplier`].
+/// The supplier of the chunks that a segment owes: see [`services::memory::Supplier`].
 #[derive(Debug)]
 pub struct Supplier {
     port: Ref,
 }
 
-/// What a segment owes still.
+/// What a segment still owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// How many chunks.
     pub chunks: u64,
-    /// The offset of the chunk that somebody waits for.
+    /// The offset of the chunk that a thread waits for.
     pub wanted: Option<u64>,
 }
 
@@ -239,32 +240,33 @@ impl From<(u64, u64)> for Left {
 }
 
 impl Supplier {
-    /// By this port.
+    /// The supplier behind this port.
     #[must_use]
     pub const fn new(port: Ref) -> Self {
         Supplier { port }
     }
 
-    /// From now on the segment owes the chunks of this range.
+    /// Marks the chunks of this range as owed.
     pub fn owe(&self, offset: u64, size: u64) -> Result<(), Error> {
         SupplierClient::at(*self.port).owe(offset, size)
     }
 
-    /// The pages of this range, all of one chunk, come from the same places in the first chunk of this segment; the
-    /// chunk's other pages are zero.
+    /// Supplies the pages of this range, all of one chunk, with the bytes at the same places in the first chunk of
+    /// `from`; the chunk's other pages become zero.
     pub fn supply(&self, offset: u64, size: u64, from: &Supplies) -> Result<Left, Error> {
         let control = *from.segment.control;
         let left = SupplierClient::at(*self.port).supply(offset, size, from.number, &control);
         left.map(Left::from)
     }
 
-    /// What is owed still.
+    /// What the segment still owes.
     pub fn left(&self) -> Result<Left, Error> {
         SupplierClient::at(*self.port).left().map(Left::from)
     }
 }
 
-/// A segment of one chunk, in the program's own account, from which chunks are supplied. It ends with this.
+/// A segment of one chunk, in the program's own account, from which chunks are supplied. The segment ends when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Supplies {
     segment: Segment,
@@ -272,7 +274,7 @@ pub struct Supplies {
 }
 
 impl Supplies {
-    /// A new one, all of which is there.
+    /// A new one, with all pages present.
     pub fn new() -> Result<Self, Error> {
         let segment = create(CHUNK)?;
         let made = SegmentClient::at(*segment.control).number();
@@ -317,15 +319,15 @@ pub fn present_from(control: &RefAt, offset: u64) -> Result<Option<(u64, u64)>, 
     }
 }
 
-/// Gives a segment back what it has in common with its frozen copy, by the control port of the copy, which is not
-/// intact any more.
+/// Gives the memory that a frozen copy shares with its segment back to the segment, by the control port of the copy,
+/// which is not intact any more.
 pub fn release(copy: &RefAt) -> Result<(), Error> {
     let segment = SegmentClient::at(*copy);
     while !segment.release()? {}
     Ok(())
 }
 
-/// Whether a frozen copy has all that it had at the beginning, by control port.
+/// Whether a frozen copy still has all of its original contents, by control port.
 pub fn is_intact(copy: &RefAt) -> Result<bool, Error> {
     SegmentClient::at(*copy).is_intact()
 }
@@ -340,15 +342,15 @@ pub(crate) fn has_own() -> bool {
     segment().kind() != abi::RefKind::Null
 }
 
-/// Gives pages of the program's own memory back, if it may: whether that was done. For the heap.
+/// Gives pages of the program's own memory back, if it may, and returns whether it did. For the heap.
 pub(crate) fn discard_own(address: u64, size: u64) -> bool {
-    // The pages that go are free memory of the heap.
+    // The discarded pages are free memory of the heap.
     discard(&segment(), address - base::place::start(), size).is_ok()
 }
 
 impl Segment {
-    /// A copy-on-write copy, if the segment is in the program's own account. What is written to this segment meanwhile may be
-    /// in it or not.
+    /// A copy-on-write copy, if the segment is in the program's own account. Writes to this segment meanwhile may be in
+    /// the copy or not.
     pub fn copy(&self) -> Result<Segment, Error> {
         complete(
             with_account(|account| account.copy(&self.control))?,
@@ -361,7 +363,7 @@ impl Segment {
         discard(&self.control, offset, size)
     }
 
-    /// Makes all pages of a range present, or says [`Error::NoMemory`].
+    /// Makes all pages of a range present, or fails with [`Error::NoMemory`].
     pub fn populate(&self, offset: u64, size: u64) -> Result<(), Error> {
         populate(&self.control, offset, size)
     }
@@ -376,7 +378,7 @@ impl Segment {
         SegmentClient::at(*self.control).usage().map(Usage::from)
     }
 
-    /// Ends the segment: pages, region, control port.
+    /// Ends the segment, with its pages, region and control port.
     pub fn destroy(self) -> Result<(), Error> {
         destroy(&self.control)
     }

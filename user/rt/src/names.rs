@@ -12,8 +12,8 @@ pub(crate) fn init() -> NamesClient {
     NamesClient::at(names())
 }
 
-/// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server is being
-/// started, for the first time or anew.
+/// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server is being started,
+/// for the first time or again.
 pub fn lookup(name: &str) -> Result<Ref, Error> {
     init().lookup(name)
 }
@@ -36,12 +36,12 @@ pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     init().register(&reference, name)
 }
 
-/// As [`register`], for a server that has a port by which it is controlled: that goes to init.
+/// As [`register`], for a server with a control port, which goes to init.
 pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Error> {
     init().register_with(port, control, name)
 }
 
-/// Serves for ever, known by that name: at door 0, which everybody finds by it, and at door 1, by which the server is
+/// Serves for ever under that name: at door 0, which clients find by the name, and at door 1, by which the server is
 /// controlled. Clients are known by their jobs.
 pub fn serve<S: Service, H: Host<S>>(name: &str, host: H) -> Result<Infallible, Error> {
     let mut server = Server::new(host)?;
@@ -52,7 +52,7 @@ pub fn serve<S: Service, H: Host<S>>(name: &str, host: H) -> Result<Infallible, 
     server.run()
 }
 
-/// For a server: the port by which another one is controlled that it uses, by the boot manifest.
+/// For a server: the control port of another server that it uses according to the boot manifest.
 pub fn control(server: &str) -> Result<Ref, Error> {
     init().control(server)
 }

@@ -1,4 +1,4 @@
-//! Client of the network: a session, and the requests of [`services::net`] with waiting.
+//! Client of the network: a session, and the requests of [`services::net`], which wait here.
 //!
 //! A thread that waits for several sockets uses [`Network::wait`]; each of the other methods waits for its own.
 use alloc::string::String;
@@ -11,19 +11,19 @@ use services::net::{address, Kind, NetworkClient, DATAGRAM};
 /// A socket, by its number in the session.
 pub type Socket = u64;
 
-/// For ever.
+/// No time limit.
 pub const ALWAYS: u64 = u64::MAX;
 
-/// Frames that have come and left, and of each how many were dropped.
+/// Frames received and sent, and how many of each were dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
-    /// That have come.
+    /// Received.
     pub came: u64,
-    /// That have come and were of no use.
+    /// Received and of no use.
     pub useless: u64,
-    /// That have left.
+    /// Sent.
     pub left: u64,
-    /// For which there was no room.
+    /// Not sent, since there was no room.
     pub dropped: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Network(NetworkClient, Vec<u8>);
 impl Network {
     /// Opens a session. Errors: `NotFound` if the machine has no network, `Broken` while its server is being started.
     pub fn open() -> Result<Self, Error> {
-        // Whoever has the name now: the one before it may have died.
+        // Looked up anew each time, since an earlier server may have died.
         let door = crate::names::lookup("net")?;
         let client = NetworkClient::open_known(&door)?;
         // The room for datagrams is made when it is needed, once.
@@ -51,7 +51,7 @@ impl Network {
         }
     }
 
-    /// As `ask`, until it need not wait any more.
+    /// As `ask`, but waits and tries again while the answer is `WouldBlock`.
     fn until<T>(
         &mut self,
         (readable, writable): (u64, u64),
@@ -65,7 +65,7 @@ impl Network {
         }
     }
 
-    /// The sentence that says why the last request that was refused was; that of the error if there is none.
+    /// The sentence that says why the last refused request was refused; that of the error if there is none.
     pub fn why(&mut self, error: Error) -> String {
         let mut text = [0; 256];
         let length = self.ask(|net| net.why(&mut text)).unwrap_or(0);
@@ -75,7 +75,7 @@ impl Network {
         }
     }
 
-    /// The addresses of a name, or the one that it is.
+    /// The addresses of a name, or the one that the text itself is.
     pub fn resolve(&mut self, name: &str) -> Result<Vec<IpAddr>, Error> {
         let mut bytes = [0; 16 * 16];
         let length = self.ask(|net| net.resolve(name, &mut bytes))?;
@@ -93,19 +93,19 @@ impl Network {
         let connected = self
             .ask(|net| net.connect(socket, high, low, port))
             .and_then(|()| self.wait(0, 1 << socket, ALWAYS))
-            // It is there, or says why not.
+            // The socket is writable: an empty write tells whether it is connected, or why not.
             .and_then(|_| self.ask(|net| net.write(socket, &[])));
         match connected {
             Ok(_) => Ok(socket),
             Err(error) => {
-                // What is said next must be why it was not made.
+                // The next `why` must be about the failed connection.
                 let _ = self.ask(|net| net.close(socket));
                 Err(error)
             }
         }
     }
 
-    /// A socket that takes connections at this port, 0 for any, so many at a time; and the port.
+    /// A socket that takes connections at this port, 0 for any, with up to `backlog` waiting; and the port.
     pub fn listen(&mut self, port: u16, backlog: u64) -> Result<(Socket, u16), Error> {
         let socket = self.ask(|net| net.socket(Kind::Stream))?;
         let bound = self.ask(|net| net.bind(socket, port.into()));
@@ -117,7 +117,7 @@ impl Network {
         Ok((socket, listens? as u16))
     }
 
-    /// The next connection, and who is at its other end.
+    /// The next connection, and the address of its other end.
     pub fn accept(&mut self, socket: Socket) -> Result<(Socket, Place), Error> {
         let (new, high, low, port) = self.until((1 << socket, 0), |net| net.accept(socket))?;
         Ok((new, Place::from_words(high, low, port)?))
@@ -129,7 +129,7 @@ impl Network {
         Ok((new, Place::from_words(high, low, port)?))
     }
 
-    /// Reads what has come over a connection, at least a byte; 0 at its end.
+    /// Reads from a connection, at least a byte; 0 at its end.
     pub fn read(&mut self, socket: Socket, to: &mut [u8]) -> Result<usize, Error> {
         let most = to.len().min(MAX_BULK);
         if most == 0 {
@@ -154,20 +154,20 @@ impl Network {
             let taken = self.write(socket, rest)?;
             rest = rest.get(taken..).ok_or(Error::Broken)?;
             if !rest.is_empty() && taken < MAX_BULK {
-                // There is no room any more: that need not be asked.
+                // There was no room for the rest: wait first, without another try.
                 self.wait(0, 1 << socket, ALWAYS)?;
             }
         }
         Ok(())
     }
 
-    /// Nothing more will be written: the other end reads to the end.
+    /// Ends the output of a connection: the other end reads up to the end.
     pub fn shut(&mut self, socket: Socket) -> Result<(), Error> {
         self.ask(|net| net.shut(socket))
     }
 
-    /// Waits until the other end has confirmed all that was written and, after [`Network::shut`], that nothing more
-    /// comes. A program that ends before, and with it the machine, may have written for nobody.
+    /// Waits until the other end has confirmed all that was written and, after [`Network::shut`], the end of the
+    /// output. If the program, and with it the machine, ends before that, the data may be lost.
     pub fn sent(&mut self, socket: Socket) -> Result<(), Error> {
         self.ask(|net| net.sent(socket))
     }
@@ -182,7 +182,7 @@ impl Network {
         self.bound(Kind::Datagram, port)
     }
 
-    /// A socket that asks whether somebody is there.
+    /// A socket for ICMP echo requests.
     pub fn echo(&mut self) -> Result<Socket, Error> {
         self.bound(Kind::Echo, 0).map(|(socket, _)| socket)
     }
@@ -204,7 +204,7 @@ impl Network {
         })
     }
 
-    /// A datagram that has come, and from whom; `None` if none comes for so many nanoseconds.
+    /// A received datagram, and its sender; `None` if none comes for so many nanoseconds.
     pub fn receive(
         &mut self,
         socket: Socket,
@@ -240,7 +240,7 @@ impl Network {
         }
     }
 
-    /// Where what is for other networks is sent, if anywhere.
+    /// The address of the router to other networks, if there is one.
     pub fn router(&mut self) -> Result<Option<IpAddr>, Error> {
         match self.ask(NetworkClient::router) {
             Ok((high, low)) => Ok(Some(address(high, low))),
@@ -249,7 +249,7 @@ impl Network {
         }
     }
 
-    /// Who is asked for names.
+    /// The addresses of the name servers.
     pub fn names(&mut self) -> Result<Vec<IpAddr>, Error> {
         let mut all = Vec::new();
         loop {
@@ -261,7 +261,7 @@ impl Network {
         }
     }
 
-    /// Frames that have come and left.
+    /// The counters of frames.
     pub fn counters(&mut self) -> Result<Counters, Error> {
         let (came, useless, left, dropped) = self.ask(NetworkClient::counters)?;
         Ok(Counters {

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
 
-/// What a program does instead, if it must not rely on others.
+/// Called instead of logging the panic, for a program that must not rely on other servers.
 static HOOK: Mutex<Option<fn(&PanicInfo<'_>)>> = Mutex::new(None);
 
 /// Makes panics call this before the program ends.
@@ -20,7 +20,7 @@ pub(crate) fn is_panicking() -> bool {
 
 /// Called by the panic handler that [`crate::program!`] makes.
 pub fn panic(info: &PanicInfo<'_>) -> ! {
-    // A panic while panicking must not go round for ever.
+    // A panic during a panic must not recurse for ever.
     if !PANICKING.swap(true, Ordering::AcqRel) {
         let hook = *HOOK.lock();
         match hook {

@@ -1,6 +1,6 @@
 //! Client of the process managers, and the end of one's own process.
 //!
-//! A [`Client`] starts programs; what comes back is a [`Process`], the power over it.
+//! A [`Client`] starts programs and returns a [`Process`], the power over the new process.
 use crate::names::init;
 use crate::obj::{Ref, RefAt};
 use crate::start::names;
@@ -15,7 +15,7 @@ use services::process::{
 };
 pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
-/// Ends the process with this status; with another one than 0 if something that it has written is lost.
+/// Ends the process with this status; or with a status other than 0 if output of the program is lost.
 pub fn exit(status: u8) -> ! {
     let is_whole = crate::io::finish();
     let status = if is_whole { status } else { status.max(1) };
@@ -39,7 +39,7 @@ impl Client {
         Client::at(crate::names::lookup(manager)?)
     }
 
-    /// The manager of that name, for which all that is started through this for servers counts as one job.
+    /// The manager of that name. All processes that this client starts for servers count as one job.
     pub fn of_one_job(manager: &str) -> Result<Self, Error> {
         let client = Client::new(manager)?;
         client.session.lock().count_as_one()?;
@@ -75,7 +75,7 @@ impl Client {
         Ok(Process::at(pid, port))
     }
 
-    /// A process to be rebuilt, for the process whose port at init is `owner`.
+    /// A process to be rebuilt, which counts for the job of the process whose port at init is `owner`.
     pub fn adopt(&self, owner: &RefAt) -> Result<Adopted, Error> {
         let (pid, refs) = self.session.lock().adopt(owner)?;
         let mut refs = refs.into_iter();
@@ -90,8 +90,8 @@ impl Client {
         })
     }
 
-    /// Whether this is the control port of a process of this manager; if so it can be called without
-    /// fear that nobody answers.
+    /// Whether this is the control port of a process of this manager; if so it can be called without the risk of
+    /// waiting for ever.
     pub fn verify(&self, control: &RefAt) -> Result<Process, Error> {
         let port = control.copy().map_err(crate::error_of)?;
         let pid = self.session.lock().verify(&port)?;
@@ -103,7 +103,7 @@ fn reference() -> Result<Ref, Error> {
     Ref::new().map_err(crate::error_of)
 }
 
-/// A manager's processes, all of them: for whoever has the system port.
+/// All processes of a manager: for holders of the system port.
 #[derive(Debug)]
 pub struct Supervisor {
     port: Ref,
@@ -116,7 +116,7 @@ impl Supervisor {
         Supervisor { port }
     }
 
-    /// All processes, by their numbers. Each is asked about by itself, as it is then.
+    /// All processes, by their numbers. Each is queried separately, so the list is no snapshot.
     pub fn list(&self) -> Result<Vec<Info>, Error> {
         let supervisor = SupervisorClient::at(*self.port);
         let mut bytes = alloc::vec![0; ROOM];
@@ -145,7 +145,7 @@ impl Supervisor {
     }
 }
 
-/// What [`Process::freeze`] gives.
+/// The result of [`Process::freeze`].
 #[derive(Debug)]
 pub struct Frozen {
     /// The process's name.
@@ -156,7 +156,7 @@ pub struct Frozen {
     pub memory: Ref,
     /// The process's control region.
     pub control: Ref,
-    /// The process's memory account, of a process that knows it.
+    /// The process's memory account, if the process has a reference to it; else names nothing.
     pub account: Ref,
     /// Its further memories, if it has several.
     pub members: Vec<Member>,
@@ -171,22 +171,22 @@ pub struct Member {
     pub name: String,
     /// Its memory region.
     pub memory: Ref,
-    /// Its control region; of memory that others share there is none.
+    /// Its control region; shared memory has none.
     pub control: Option<Ref>,
 }
 
-/// What [`Process::adopt_member`] gives.
+/// The result of [`Process::adopt_member`].
 #[derive(Debug)]
 pub struct AdoptedMember {
     /// Its number.
     pub number: u32,
     /// Its memory region.
     pub memory: Ref,
-    /// Its control region, and the port to set as the keeper of its space; nothing if others share it.
+    /// Its control region, and the port to set as the keeper of its space; nothing if it is shared.
     pub own: Option<(Ref, Ref)>,
 }
 
-/// What [`Client::adopt`] gives.
+/// The result of [`Client::adopt`].
 #[derive(Debug)]
 pub struct Adopted {
     /// The process.
@@ -197,7 +197,7 @@ pub struct Adopted {
     pub memory: Ref,
     /// Its control region.
     pub control: Ref,
-    /// Its memory account, of a process that will know it.
+    /// Its memory account, if the process will have a reference to it.
     pub account: Ref,
 }
 
@@ -233,7 +233,7 @@ impl Process {
         }
     }
 
-    /// Asks in the session of this value.
+    /// Makes a request in the session of this value.
     fn ask<T>(
         &self,
         request: impl FnOnce(&mut ProcessClient) -> Result<T, Error>,
@@ -246,27 +246,27 @@ impl Process {
         request(session)
     }
 
-    /// Opens a session. One that waits needs its own.
+    /// Opens a session. A request that waits needs one of its own.
     pub fn open(&self) -> Result<ProcessClient, Error> {
         ProcessClient::open_known(&self.port)
     }
 
-    /// What it is doing.
+    /// The status of the process.
     pub fn status(&self) -> Result<Status, Error> {
         self.ask(ProcessClient::status)
     }
 
-    /// Waits until it has ended: how. Other threads can use this value meanwhile.
+    /// Waits until it has ended, and returns the final status. Other threads can use this value meanwhile.
     pub fn ended(&self) -> Result<Status, Error> {
         self.open()?.ended()
     }
 
-    /// Waits until it does something else than this: what. As [`Process::ended`].
+    /// Waits until its status is not `from`, and returns the status. As [`Process::ended`].
     pub fn changed(&self, from: Status) -> Result<Status, Error> {
         self.open()?.changed(from)
     }
 
-    /// Forgets it, which has ended: its status.
+    /// Reaps the process, which has ended, and returns its status.
     pub fn reap(&self) -> Result<Status, Error> {
         self.ask(ProcessClient::reap)
     }
@@ -286,7 +286,7 @@ impl Process {
         self.ask(ProcessClient::go_on)
     }
 
-    /// Tells it that Ctrl-C, or Ctrl-Z (`suspend`), was typed: whether it is told.
+    /// Tells the manager that Ctrl-C, or Ctrl-Z (`suspend`), was typed. Returns whether the process gets a signal.
     pub fn typed(&self, suspend: bool) -> Result<bool, Error> {
         self.ask(|process| process.typed(suspend))
     }
@@ -302,7 +302,7 @@ impl Process {
     /// this value is dropped, at the latest.
     pub fn freeze(&self, how: u32) -> Result<Frozen, Error> {
         self.ask(|process| {
-            // The process stands still meanwhile: most parts are short.
+            // The process is stopped meanwhile, so the buffer is small: most parts are short.
             let mut bytes = alloc::vec![0; 2 * PAGE_SIZE as usize];
             let (length, name, refs) = process.freeze(how, &mut bytes)?;
             let frozen = frozen(process, length, &mut bytes, name, refs);
@@ -313,8 +313,9 @@ impl Process {
         })
     }
 
-    /// Why the last [`Process::freeze`], [`Process::thaw`], [`Process::adopt_member`] or [`Process::rebuild`] was refused:
-    /// a sentence for people; empty if the error says all. There may be names in it that programs have chosen.
+    /// Why the last [`Process::freeze`], [`Process::thaw`], [`Process::adopt_member`] or [`Process::rebuild`] was
+    /// refused: a sentence for people; empty if the error says all. The sentence can have names in it that programs
+    /// have chosen.
     pub fn why(&self) -> String {
         let mut bytes = [0; MAX_WHY];
         let came = self.ask(|process| process.why(&mut bytes));
@@ -322,7 +323,7 @@ impl Process {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// A copy of the memory of the process with this number (0 is its own), while it is frozen, that stays as it is.
+    /// A frozen copy of the memory of the process with this number (0 is its own), while the process is frozen.
     pub fn copy(&self, number: u32) -> Result<Copy, Error> {
         let refs: Vec<Ref> = self.ask(|process| process.copy(number))?;
         let mut refs = refs.into_iter();
@@ -339,7 +340,7 @@ impl Process {
         self.ask(ProcessClient::thaw)
     }
 
-    /// One memory more of a process that is being rebuilt, or one that others share.
+    /// Adds a memory to a process that is being rebuilt, or one that others share.
     pub fn adopt_member(&self, shared: bool) -> Result<AdoptedMember, Error> {
         let (number, refs) = self.ask(|process| process.adopt_member(shared))?;
         let mut refs = refs.into_iter();
@@ -354,8 +355,8 @@ impl Process {
         })
     }
 
-    /// Makes pages of a process present that is being rebuilt, at most `MAX_POPULATE` bytes of them, in the memory with this
-    /// number.
+    /// Makes pages of the memory with this number present, at most `MAX_POPULATE` bytes, in a process that is being
+    /// rebuilt.
     pub fn populate(
         &self,
         member: u32,
@@ -386,18 +387,18 @@ impl Process {
     }
 }
 
-/// A copy of a process's memory, which can be read. It ends with this.
+/// A copy of a process's memory, which can be read. The copy ends when this is dropped.
 #[derive(Debug)]
 pub struct Copy {
     /// Its region.
     pub region: Ref,
     /// Its control port, of a segment of the memory server.
     pub control: Ref,
-    /// It ends when nobody has this.
+    /// The copy ends when nothing refers to this port.
     _account: Ref,
 }
 
-/// What is asked on when the process has been frozen; `name` is how many of the bytes are its name.
+/// Makes the further requests about a frozen process. The first `name` of the bytes are its name.
 fn frozen(
     process: &mut ProcessClient,
     length: u64,
@@ -405,7 +406,7 @@ fn frozen(
     name: usize,
     refs: Vec<Ref>,
 ) -> Result<Frozen, Error> {
-    // It is longer while it grows.
+    // A vector that grows takes more memory meanwhile.
     crate::heap::want(length.saturating_mul(3))?;
     let name = bytes.get(..name).ok_or(Error::Broken)?;
     let name = String::from_utf8_lossy(name).into_owned();
@@ -433,7 +434,7 @@ fn frozen(
     })
 }
 
-/// The files that a frozen process names. A path is shorter than there is room for.
+/// The files that a frozen process names. A path is shorter than the buffer, so an empty answer is the end.
 fn files(process: &mut ProcessClient, bytes: &mut [u8]) -> Result<Vec<Named>, Error> {
     let mut all: Vec<Named> = Vec::new();
     loop {

@@ -1,24 +1,25 @@
-//! How much memory a server may still touch: what is reserved for it at the memory server.
+//! How much memory a server may still touch, which is reserved for it at the memory server.
 //!
-//! Memory is there when it is touched, or the toucher ends. So a server first reserves what it is going to
-//! touch, and refuses what it has no room for: a request that keeps something asks with [`crate::heap::want`], one that
+//! If there is no memory when a server touches a page, the server ends. So it first reserves what it is going to touch,
+//! and refuses requests for which it has no room: a request that keeps memory asks with [`crate::heap::want`], one that
 //! takes much for a while holds it with [`crate::heap::Hold`].
 //!
 //! [`Room`] is the bookkeeping, tested on the host.
 
-/// So much more is reserved than is asked for, so as not to ask for every little.
+/// Bytes that are reserved beyond a request, so that not every small request asks the memory server.
 const STRIDE: u64 = 512 << 10;
-/// So much is left by whatever asks: for requests that keep nothing, and for those by which clients give something back.
+/// Bytes that are left by requests which ask: for those that keep nothing, and for those by which clients give
+/// something back.
 const LOW: u64 = 256 << 10;
-/// So much is reserved for what is not heap: the slots of objects, the first thread's stack.
+/// Bytes that are reserved for memory outside of the heap: the slots of objects, the first thread's stack.
 const REST: u64 = 256 << 10;
 
-/// What is reserved.
+/// The reservation.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// How much of it the heap has not touched yet; `None` where nothing is reserved.
+    /// How much of it the heap has not touched yet; `None` in a program that reserves nothing.
     left: Option<u64>,
-    /// So much of it is held for some requests.
+    /// How much of it is held for some requests.
     held: u64,
 }
 
@@ -31,18 +32,18 @@ impl Room {
         }
     }
 
-    /// Whether it reserves anything.
+    /// Whether the program reserves memory.
     pub(crate) const fn reserves(&self) -> bool {
         self.left.is_some()
     }
 
-    /// Whether the heap may touch so much more, which then counts as touched. `reserve` asks the memory server.
+    /// Returns whether the heap may touch `bytes` more, which then count as touched. `reserve` asks the memory server.
     pub(crate) fn take(&mut self, bytes: u64, reserve: impl Fn(u64) -> bool) -> bool {
         let Some(left) = self.left else {
             return true;
         };
         if left < bytes {
-            // What is held stays reserved beside it, as long as there is that much.
+            // Reserves what is held as well, if there is that much.
             let beside = self.held.saturating_add(bytes);
             if !self.ask(beside, &reserve) && !self.ask(bytes, reserve) {
                 return false;
@@ -52,13 +53,14 @@ impl Room {
         true
     }
 
-    /// Whether there is so much beyond what is held and what must be left. From the first time on the heap reserves.
+    /// Whether `bytes` are available beyond what is held and what must be left. From the first call on the heap
+    /// reserves.
     pub(crate) fn want(&mut self, bytes: u64, reserve: impl Fn(u64) -> bool) -> bool {
         let need = self.held.saturating_add(LOW).saturating_add(bytes);
         self.left.is_some_and(|left| left >= need) || self.ask(need, reserve)
     }
 
-    /// Holds so much instead of `before`, if there is that much.
+    /// Holds `bytes` instead of `before`, if that much is available.
     pub(crate) fn hold(&mut self, before: u64, bytes: u64, reserve: impl Fn(u64) -> bool) -> bool {
         self.held -= before;
         let held = self.want(bytes, reserve);
@@ -66,7 +68,7 @@ impl Room {
         held
     }
 
-    /// Holds so much less. What is reserved then and not needed is given back.
+    /// Holds `bytes` less. Gives back a reservation that is larger than needed then.
     pub(crate) fn release(&mut self, bytes: u64, reserve: impl Fn(u64) -> bool) {
         self.held = self.held.saturating_sub(bytes);
         if self
@@ -77,7 +79,7 @@ impl Room {
         }
     }
 
-    /// The heap has given memory back, which is still reserved: it is not any more.
+    /// Called when the heap has given memory back, which is still reserved: lowers the reservation.
     pub(crate) fn gave(&mut self, reserve: impl Fn(u64) -> bool) {
         if self.reserves() {
             self.ask(self.held.saturating_add(LOW), reserve);
@@ -101,7 +103,7 @@ mod tests {
     use super::{Room, LOW, REST, STRIDE};
     use core::cell::Cell;
 
-    /// A memory server that has so much.
+    /// A memory server with this many bytes.
     struct Free(Cell<u64>);
 
     impl Free {
@@ -164,7 +166,7 @@ mod tests {
         assert!(room.hold(0, 1 << 20, |_| true));
         assert!(room.take(4 << 20, |_| true));
         assert!(room.take(1 << 20, |_| false), "S1: what was held is gone");
-        // When there is not enough for both, it is there for what is touched now.
+        // When there is not enough for both, memory that is touched now comes first.
         let free = Free(Cell::new(5 << 20));
         assert!(room.take(4 << 20, free.reserve()));
     }

@@ -1,14 +1,14 @@
-//! Sessions with the services that every program uses. They are opened when they are first needed, and again when
-//! their port is dead: the program was restored where the service is another one.
+//! Sessions with the services that every program uses. They are opened when they are first needed, and again when their
+//! port is dead, since the program was restored and its services are others.
 use crate::obj::{Ref, RefAt};
 use crate::sync::{Lazy, Mutex};
 use interface::Session;
 use proto::Error;
 
-/// How long to wait for a service to be there, in nanoseconds.
+/// How long to wait until a service is registered, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
-/// How often a program may be restored, each time before its next request was answered, until that request fails.
+/// How often in a row a program may be restored before a request is answered; then the request fails.
 pub(crate) const RESTORES: u32 = 1000;
 
 /// Where sessions with a service are opened.
@@ -26,7 +26,7 @@ impl Door {
         }
     }
 
-    /// Tells it to a program that has no name service, with the port that it presents.
+    /// Sets the door in a program that has no name service, with the port that the program presents.
     pub(crate) fn set(&self, door: Ref, own: RefAt) {
         self.found.set((door, own));
     }
@@ -61,7 +61,7 @@ impl<C> Kept<C> {
         }
     }
 
-    /// Asks in the session, which is opened if there is none, or if its port is dead.
+    /// Makes a request in the session. Opens the session if there is none, or if its port is dead.
     pub(crate) fn ask<T>(
         &self,
         mut request: impl FnMut(&mut C) -> Result<T, Error>,

@@ -1,7 +1,7 @@
 //! Small blocks of the heap that were freed, to be used again without a search.
 //!
-//! Servers allocate and free a few small blocks for each request. Those of one size are kept in a list, a few of each,
-//! and the allocator proper sees only what goes beyond that.
+//! Servers allocate and free a few small blocks for each request. A few freed blocks of each size are kept in a list,
+//! and the allocator proper handles only the others.
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
@@ -17,7 +17,7 @@ const MOST: u8 = 16;
 pub(crate) struct Class(usize);
 
 impl Class {
-    /// That of blocks of this layout, if they are kept.
+    /// The class of blocks of this layout, if such are kept.
     #[inline]
     pub(crate) const fn of(layout: &Layout) -> Option<Self> {
         let size = layout.size();
@@ -35,7 +35,7 @@ impl Class {
     }
 }
 
-/// The layout that a block really has of which this is asked for.
+/// The layout that is really allocated for a requested one.
 #[inline]
 pub(crate) const fn fitted(layout: Layout) -> Layout {
     match Class::of(&layout) {
@@ -44,7 +44,7 @@ pub(crate) const fn fitted(layout: Layout) -> Layout {
     }
 }
 
-/// The blocks. Each one's first word is the next one's address.
+/// The blocks. The first word of each is the address of the next.
 pub(crate) struct Spare {
     first: [Option<NonNull<u8>>; LARGEST / STEP],
     count: [u8; LARGEST / STEP],
@@ -59,7 +59,7 @@ impl Spare {
         }
     }
 
-    /// One of this size, if one is kept.
+    /// Takes a block of this class, if one is kept.
     #[inline]
     pub(crate) fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
         let first = self.first.get_mut(class.0)?;
@@ -70,10 +70,10 @@ impl Spare {
         Some(block)
     }
 
-    /// Keeps a block, if there is room: whether it is kept.
+    /// Keeps a block, if there is room. Returns whether it was kept.
     ///
     /// # Safety
-    /// It has the layout of the class, and is nobody's from now on.
+    /// The block has the layout of the class, and nobody uses it from now on.
     #[inline]
     pub(crate) unsafe fn keep(&mut self, block: NonNull<u8>, class: Class) -> bool {
         let (Some(first), Some(count)) = (self.first.get_mut(class.0), self.count.get_mut(class.0))
@@ -108,7 +108,7 @@ mod tests {
         Layout::from_size_align(size, align).unwrap()
     }
 
-    /// A block has room for whatever its layout asks for, and no more than a step too much.
+    /// A block has room for what its layout asks for, and at most a step more.
     #[test]
     fn blocks_fit() {
         for size in 1..2 * LARGEST {
@@ -119,14 +119,14 @@ mod tests {
                 assert!(fits && fitted.size() < size + STEP, "{asked:?} {fitted:?}");
                 let is_kept = size <= LARGEST && align <= STEP;
                 assert_eq!(Class::of(&asked).is_some(), is_kept, "{asked:?}");
-                // What is freed by another layout of the class is the same block.
+                // A layout of the same class yields the same block when it is freed.
                 assert_eq!(super::fitted(fitted), fitted);
             }
         }
         assert_eq!(Class::of(&layout(0, 1)), None);
     }
 
-    /// Each block that is kept is given out once, to whoever asks for its size, and only so many are kept.
+    /// Each block that is kept is given out once, to a request for its size, and only so many are kept.
     #[test]
     fn a_block_is_given_once() {
         let mut random = fastrand::Rng::with_seed(9);

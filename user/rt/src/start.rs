@@ -1,4 +1,4 @@
-//! How a program begins: its heap, and what its creator tells it.
+//! How a program begins: its heap, and the start information.
 //!
 //! `_start` (in [`crate::program!`]) relocates the program and calls `fermata_main`, which calls
 //! [`begin`]. The start page is described in [`proto::layout`].
@@ -19,7 +19,7 @@ const SLOT_BYTES: u64 = 8 << 20;
 /// Part of the heap's range that is for slots and small blocks.
 const SMALL_BLOCKS: u64 = 256 << 20;
 
-/// Sets up what a usual program has. Called once by the start code.
+/// Sets up the heap of a usual program. Called once by the start code.
 pub fn begin() {
     let limit = heap_limit();
     let size = heap_size(limit);
@@ -30,7 +30,7 @@ pub fn begin() {
     unsafe { heap::init(start, start + size, slots, start + large) };
 }
 
-/// Bytes of the heap where it is not all of its range, 0 where it is.
+/// Bytes of the heap; 0 if it is all of its range.
 fn heap_limit() -> u64 {
     // SAFETY: the start area is mapped readable in every usual program.
     unsafe { (at(START_HEAP) as *const u64).read_volatile() }
@@ -59,7 +59,7 @@ pub fn priority() -> u64 {
 
 static START: Lazy<Start> = Lazy::new();
 
-/// The arguments and surroundings that the program was started with.
+/// The arguments, environment and streams that the program was started with.
 pub fn start() -> &'static Start {
     let made: Result<_, core::convert::Infallible> = START.get(|| Ok(read().unwrap_or_default()));
     match made {
@@ -80,7 +80,7 @@ fn read() -> Option<Start> {
     postcard::from_bytes(bytes).ok()
 }
 
-/// The program's own port at init: names, and its end.
+/// The program's own port at init, for names and for ending the process.
 #[must_use]
 #[inline(always)]
 pub fn names() -> RefAt {
@@ -115,7 +115,7 @@ pub fn segment() -> RefAt {
     RefAt(at(START_SEGMENT))
 }
 
-/// The `index`th further reference that whoever started the program passed on.
+/// The `index`th further reference that the starter of the program passed on.
 #[must_use]
 pub fn passed(index: usize) -> Option<RefAt> {
     ((index as u64) < MAX_PASSED).then(|| RefAt(at(START_PASSED + index as u64 * abi::OBJECT_SIZE)))

@@ -19,7 +19,7 @@ pub fn port() -> Result<RefAt, Error> {
         .ok_or(Error::Denied)
 }
 
-/// Asks in the program's session, which is opened at the first request.
+/// Makes a request in the program's session, which is opened at the first one.
 fn ask<T>(request: impl FnOnce(&mut SystemClient) -> Result<T, Error>) -> Result<T, Error> {
     let mut session = SESSION.lock();
     let session = match &mut *session {
@@ -34,7 +34,7 @@ pub fn power_off(status: u8) -> Result<(), Error> {
     ask(|system| system.power_off(status))
 }
 
-/// Writes a line to the control channel, over which tests report to whoever runs the machine.
+/// Writes a line to the control channel, over which tests report to the host.
 pub fn report(line: &str) -> Result<(), Error> {
     let line = &line.as_bytes()[..line.len().min(MAX_BULK)];
     ask(|system| system.report(line))
@@ -56,10 +56,10 @@ pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     ask(|system| system.register(&reference, name))
 }
 
-/// Most drivers that are told of, and PCI functions.
+/// Most drivers and PCI functions that are listed.
 const MOST_DRIVERS: u32 = 64;
 const MOST_FUNCTIONS: u64 = 64;
-/// Most steps of one search. There may be more processes with more objects than anybody reads.
+/// Most steps of one search. The number of processes and objects has no useful bound.
 const MOST_STEPS: usize = 64;
 
 /// The drivers of the boot manifest, in its order.
@@ -83,8 +83,8 @@ pub fn objects(pid: Pid, from: u64) -> Result<(Vec<Object>, Option<u64>), Error>
     Ok((objects, (next != NOWHERE).then_some(next)))
 }
 
-/// A search among all native processes, in steps that hold up nobody: each takes a place and returns the next one, and
-/// what it has found. Whether it came to its end.
+/// Searches all native processes, in steps that do not delay other clients: each step takes a place and returns the
+/// next one, and what it has found. Returns whether the search is complete.
 fn search<T>(
     mut step: impl FnMut(Pid, u64) -> Result<(Pid, u64, T), Error>,
     mut found: impl FnMut(T),
@@ -101,7 +101,7 @@ fn search<T>(
     Ok(false)
 }
 
-/// Whom the threads of a native process wait for.
+/// What the threads of a native process wait for.
 pub fn waits(pid: Pid) -> Result<Vec<Wait>, Error> {
     let (mut all, mut bytes): (Vec<Wait>, _) = (Vec::new(), vec![0; MAX_BULK]);
     search(
@@ -112,7 +112,7 @@ pub fn waits(pid: Pid) -> Result<Vec<Wait>, Error> {
         |list: Vec<Wait>| {
             for wait in list {
                 match all.iter_mut().find(|other| other.thread == wait.thread) {
-                    // The last step is about what is still open.
+                    // A later step knows more about a wait that was unknown.
                     Some(known) if wait.on != On::Unknown => *known = wait,
                     Some(_) => {}
                     None => all.push(wait),
@@ -123,7 +123,7 @@ pub fn waits(pid: Pid) -> Result<Vec<Wait>, Error> {
     Ok(all)
 }
 
-/// What the objects that [`objects`] lists for `from` have to do with others, and whether that is all: at most `most` of it are returned.
+/// The links of the objects that [`objects`] lists for `from`, at most `most`, and whether these are all.
 pub fn links(pid: Pid, from: u64, most: usize) -> Result<(Vec<Link>, bool), Error> {
     let (mut all, mut bytes): (Vec<Link>, _) = (Vec::new(), vec![0; MAX_BULK]);
     let mut is_all = true;
@@ -140,7 +140,7 @@ pub fn links(pid: Pid, from: u64, most: usize) -> Result<(Vec<Link>, bool), Erro
     Ok((all, is_all && came_to_end))
 }
 
-/// What the device server tells of the machine. It is power over all devices.
+/// The control session of the device server, which describes the machine. It is power over all devices.
 #[derive(Debug)]
 pub struct Devices {
     session: DeviceControlClient,

@@ -40,7 +40,7 @@ impl Drop for Block {
 }
 
 impl Block {
-    /// The thread goes before its stack may go.
+    /// Destroys the thread, before its stack may be freed.
     fn take_apart(&self) {
         let thread = self.thread.lock().take();
         if thread.is_some() {
@@ -101,9 +101,10 @@ pub fn spawn_at(priority: u64, f: impl FnOnce() + Send + 'static) -> Result<Join
     start(priority, None, f)
 }
 
-/// Starts a thread at this priority that holds locks at the priority `locked`: it works for somebody less important, and
-/// what it shares with others does not wait for its turn. It begins with that priority, and has its own when it drops
-/// what it is given. At most [`below::MOST`] at a time, more are [`Code::NoMemory`].
+/// Starts a thread at this priority that holds locks at the priority `locked`: it works on something less important,
+/// and other threads that share locks with it need not wait until it gets the processor. It begins with the priority
+/// `locked`, and gets its own when it drops the argument of `f`. At most [`below::MOST`] such threads at a time, more
+/// are [`Code::NoMemory`].
 pub fn spawn_below(
     priority: u64,
     locked: u64,
@@ -134,7 +135,7 @@ fn start(
     let state = ThreadState {
         registers: Registers::starting(
             begin as *const () as u64,
-            // As after a call: 8 below a multiple of 16.
+            // The stack pointer is as after a call: 8 below a multiple of 16.
             stack as u64 + STACK as u64 - 8,
             tag,
         ),

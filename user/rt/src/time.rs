@@ -8,7 +8,8 @@ pub fn date() -> Result<u64, Error> {
     crate::names::init().date()
 }
 
-/// What is added to [`now`] to have the date; 0 if the machine does not know that. For servers: they are never restored, so it stays.
+/// The difference between the date and [`now`]; 0 if the machine does not know the date. For servers only: they are
+/// never restored, so it is constant.
 #[must_use]
 pub fn origin() -> u64 {
     date().map_or(0, |date| date.saturating_sub(now()))

@@ -1,4 +1,4 @@
-//! Windows: regions of others, mapped into one's own space.
+//! Windows: regions of others, mapped into the program's own space.
 use crate::guard::{self, Gone};
 use crate::obj::{Mapping, RefAt, ThreadAt};
 use crate::sync::Mutex;
@@ -67,7 +67,7 @@ impl Default for Ranges {
 
 static RANGES: Mutex<Option<Ranges>> = Mutex::new(None);
 
-/// Takes free addresses of one's own space, for mappings made by hand.
+/// Takes free addresses of the program's own space, for mappings that the caller makes.
 #[must_use]
 pub fn take_addresses(size: u64, align: u64) -> Option<u64> {
     let mut ranges = RANGES.lock();
@@ -77,7 +77,7 @@ pub fn take_addresses(size: u64, align: u64) -> Option<u64> {
             0 => (WINDOWS, collocated::START),
             base => (
                 base + COLLOCATED_WINDOWS,
-                // Not the very last page of all.
+                // Without the last page of the address space.
                 base + collocated::SIZE - PAGE_SIZE,
             ),
         };
@@ -94,7 +94,7 @@ pub fn give_addresses(start: u64, size: u64) {
     }
 }
 
-/// A part of a region, mapped into one's own space until this is dropped.
+/// A part of a region, mapped into the program's own space until this is dropped.
 #[derive(Debug)]
 pub struct Window {
     /// Dropped by hand, before the addresses are given back.
@@ -110,7 +110,7 @@ impl Window {
             return Err(Error::Invalid);
         }
         let mapping = Mapping::new().map_err(crate::error_of)?;
-        // Large windows stand on large boundaries, which keeps page tables apart.
+        // Large windows are aligned to large boundaries, which keeps page tables apart.
         let align = if size >= 1 << 30 { 1 << 30 } else { PAGE_SIZE };
         let address = take_addresses(size, align).ok_or(Error::NoMemory)?;
         let window = Window {
@@ -145,8 +145,8 @@ impl Window {
     }
 
     /// Reads from the window. A range beyond its end is [`Error::Invalid`]. The memory may change at any time, and may
-    /// be missing, in which case this waits for its keeper; if others have taken it away, or it is refused, that is
-    /// [`Error::Ended`].
+    /// be missing, in which case this waits for its keeper; if others have taken it away, or the keeper refuses, the
+    /// error is [`Error::Ended`].
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.check(offset, to.len())?;
         let place = to.as_mut_ptr() as u64;
@@ -154,9 +154,9 @@ impl Window {
         unsafe { guard::copy(self.address + offset, place, to.len()) }.map_err(ended)
     }
 
-    /// As [`Window::read`], of memory whose keeper may be anybody and need not answer: what has not come in so many nanoseconds
-    /// is not waited for any longer, and is [`Error::WouldBlock`]. A thread of its own reads, and goes on behind its guarded
-    /// access when it is given up.
+    /// As [`Window::read`], for memory whose keeper is untrusted and may not answer: waits at most `ns` nanoseconds,
+    /// and then fails with [`Error::WouldBlock`]. A thread of its own reads; when the read is given up, that thread
+    /// continues behind its guarded access.
     pub fn read_within(&self, offset: u64, length: usize, ns: u64) -> Result<Vec<u8>, Error> {
         self.check(offset, length)?;
         let from = self.address + offset;
@@ -164,7 +164,8 @@ impl Window {
         let place = Arc::clone(&came);
         let read = move || {
             let mut bytes = alloc::vec![0; length];
-            // SAFETY: within the window, which is no Rust object's memory, and which stays until this is over; the bytes are ours.
+            // SAFETY: within the window, which is no Rust object's memory, and which stays until the read is over; the
+            // bytes are ours.
             let copied = unsafe { guard::copy(from, bytes.as_mut_ptr() as u64, length) };
             *place.lock() = Some(copied.map(|()| bytes));
         };
@@ -178,7 +179,7 @@ impl Window {
                 Some(result) => return result.map_err(ended),
                 None => {}
             }
-            // Again, if it had not begun the time before.
+            // Repeated, since the thread may not have begun its access the time before.
             if time::now() >= end {
                 given_up = true;
                 let _ = reader.with(give_up);
@@ -186,23 +187,23 @@ impl Window {
         }
     }
 
-    /// The CRC-32C of a range, in whole pages, of memory that nobody else can take away.
+    /// The CRC-32C of a range, in whole pages, of memory that others cannot take away.
     pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, Error> {
         self.bytes(offset, length).map(crate::sum::crc32c)
     }
 
-    /// A range as it goes out in a message, or into a checksum, which read it once and rely on nothing that it holds.
-    /// Nobody else can take the memory away: nothing guards such an access.
+    /// A range, to be sent in a message or checksummed: both read it once and do not rely on its contents. For memory
+    /// that others cannot take away, since the access is not guarded.
     pub(crate) fn bytes(&self, offset: u64, length: u64) -> Result<&[u8], Error> {
         self.check(offset, length as usize)?;
         // SAFETY: within the window, which is no Rust object's memory and is mapped while this is borrowed. Others may
-        // change it meanwhile; who gets it here reads it by `crc32` instructions or hands its address to the kernel.
+        // change it meanwhile; the callers read it by `crc32` instructions or pass its address to the kernel.
         Ok(unsafe {
             core::slice::from_raw_parts((self.address + offset) as *const u8, length as usize)
         })
     }
 
-    /// Writes into the window; as [`Window::read`]. What was written before something is gone stays written.
+    /// Writes into the window; as [`Window::read`]. If the memory goes away half-way, the bytes before stay written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;
         let place = from.as_ptr() as u64;
@@ -210,7 +211,8 @@ impl Window {
         unsafe { guard::copy(place, self.address + offset, from.len()) }.map_err(ended)
     }
 
-    /// Replaces the word at this offset, a multiple of four, by `new` if it is `old`, in one step: what stood there; as [`Window::read`].
+    /// Replaces the word at this offset, a multiple of four, by `new` if it is `old`, in one step, and returns the
+    /// previous word; errors as of [`Window::read`].
     pub fn exchange(&self, offset: u64, old: u32, new: u32) -> Result<u32, Error> {
         self.check(offset, 4)?;
         if !offset.is_multiple_of(4) {
@@ -220,7 +222,7 @@ impl Window {
         unsafe { guard::exchange(self.address + offset, old, new) }.map_err(ended)
     }
 
-    /// Whether a range, in multiples of words, has zeros only; as [`Window::read`].
+    /// Whether a range, in whole words, is all zero; errors as of [`Window::read`].
     pub fn is_zero(&self, offset: u64, length: u64) -> Result<bool, Error> {
         self.check(offset, length as usize)?;
         if !offset.is_multiple_of(8) || !length.is_multiple_of(8) {
@@ -237,15 +239,15 @@ impl Window {
     }
 }
 
-/// How often it is looked whether something has been read, in nanoseconds.
+/// The interval at which `read_within` checks whether its thread has finished, in nanoseconds.
 const A_MOMENT: u64 = 50_000;
 
-/// A thread that is in a guarded access goes on as if that was bad, whoever it waits for.
+/// Makes a thread that is in a guarded access continue as if the access had failed, whatever it waits for.
 fn give_up(thread: ThreadAt) -> Result<(), Code> {
     thread.stop()?;
     let given_up = thread.get_state(0, 0, 0).and_then(|state| {
         match guard::goes_on(Exception::Memory as u64, &state.registers) {
-            // Without the connection to whoever was asked for the page.
+            // Without the connection to the keeper that was asked for the page.
             Some(registers) => thread.set_state(
                 &ThreadState {
                     registers,
@@ -263,7 +265,7 @@ fn give_up(thread: ThreadAt) -> Result<(), Code> {
     given_up
 }
 
-/// What others have taken away.
+/// The error for memory that others have taken away.
 fn ended(_: Gone) -> Error {
     Error::Ended
 }
@@ -280,7 +282,7 @@ mod tests {
     use super::{Ranges, Window};
     use proto::Error;
 
-    /// What lies behind a window is another's, or nobody's.
+    /// Memory behind a window is another's, or unused.
     #[test]
     fn an_access_stays_within_its_window() {
         let window = Window {
@@ -299,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Whatever is taken and given back, in whatever order: all of it is one range again.
+    /// When all ranges have been given back, in any order, they are one range again.
     #[test]
     fn what_is_given_back_is_whole() {
         for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {

@@ -1,4 +1,5 @@
-//! What a program is for x86-64: how it starts, the memory functions of compiled code, and checksums by the processor's instructions.
+//! The parts of the runtime for x86-64: program start, the memory functions of compiled code, and checksums by the
+//! processor's instructions.
 mod mem;
 pub mod sum;
 
@@ -18,9 +19,9 @@ macro_rules! start_of_program {
             "and rsp, -16",
             "lea rdi, [rip + __ehdr_start]",
             "lea rsi, [rip + _DYNAMIC]",
-            // Relocate: walk the dynamic section for RELA (7) and RELASZ (8). The words there are
-            // relative to the load address, which is the address of the ELF header. There are only
-            // R_X86_64_RELATIVE (8) entries in a static program; others are left alone.
+            // Relocate: walk the dynamic section for RELA (7) and RELASZ (8). The words there are relative to the load
+            // address, which is the address of the ELF header. There are only R_X86_64_RELATIVE (8) entries in a static
+            // program; others are ignored.
             "xor ecx, ecx",
             "xor edx, edx",
             "2:",
@@ -58,7 +59,7 @@ macro_rules! start_of_program {
             "call fermata_main",
             "ud2",
             ".size _start, . - _start",
-            // The note that tells a native program from a Linux program.
+            // The note that distinguishes a native program from a Linux program.
             ".pushsection .note.fermata, \"a\", @note",
             ".p2align 2",
             ".long 8",

@@ -2,10 +2,10 @@
 //! `strlen`.
 //!
 //! They are assembly, since a loop in Rust would be recognised and compiled into a call of itself. They use no FPU
-//! register: a thread that does is a user of the FPU from then on, whose registers the kernel switches at each call of
-//! a server and back. What is long is a string instruction of eight bytes, each repetition of which counts as
-//! an instruction in deterministic runs. The symbols are made by [`crate::program!`], so
-//! that programs which have a C library (host tests) do not get them.
+//! register: once a thread uses one, the kernel switches FPU registers at each of its calls of a server and back. Long
+//! ranges use a string instruction of eight bytes, each repetition of which counts as an instruction in deterministic
+//! runs. The symbols are made by [`crate::program!`], so that programs which have a C library (host tests) do not get
+//! them.
 
 /// Emits the memory functions, their names beginning with the prefix. Part of [`crate::program!`].
 #[macro_export]
@@ -20,7 +20,7 @@ macro_rules! mem_functions {
             "mov rax, rdi",
             "cmp rdx, 16",
             "jb 20f",
-            // The last 16 bytes are read first: the two may overlap.
+            // The last 16 bytes are read first, since source and destination may overlap.
             "mov r10, [rsi + rdx - 16]",
             "mov r11, [rsi + rdx - 8]",
             "lea r9, [rdi + rdx - 16]",

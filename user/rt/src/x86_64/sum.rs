@@ -10,7 +10,8 @@ static BY_TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI)
 /// The bit of SSE4.2 in `ecx` of leaf 1 of `cpuid`.
 const SSE4_2: u32 = 1 << 20;
 
-/// CRC-32C (iSCSI, Castagnoli), by the processor's instruction if it has one: an eighth of an instruction a byte, and four without.
+/// CRC-32C (iSCSI, Castagnoli), by the processor's instruction if it has one: an eighth of an instruction per byte, and
+/// four without.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     if __cpuid(1).ecx & SSE4_2 == 0 {
