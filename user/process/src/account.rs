@@ -1,7 +1,7 @@
 //! How much memory a process gets.
 //!
-//! A process is promised a little, which is there for it whatever others do, and may take most of what is promised
-//! to nobody. The memory server keeps a part of the memory for the promises of processes to come.
+//! A process is promised a little memory, which is available to it whatever others do, and may take most of the memory
+//! that is promised to nobody. The memory server keeps a part of the memory for the promises of future processes.
 use rt::memory::Limits;
 use rt::obj::RefAt;
 use services::process::MAX_OBJECTS;
@@ -10,30 +10,30 @@ use services::process::MAX_OBJECTS;
 const LEAST: u64 = 2 << 20;
 /// Least that a Linux program is promised: its executable is copied.
 const LINUX_LEAST: u64 = 4 << 20;
-/// What a program is promised of all memory, if that is more.
+/// A program is promised one part in so many of all memory, if that is more.
 const PROGRAM_PART: u64 = 256;
-/// What a server is promised of all memory, and at most how many bytes.
+/// A server is promised one part in so many of all memory, but at most `SERVER_MOST` bytes.
 const SERVER_PART: u64 = 32;
 const SERVER_MOST: u64 = 4 << 20;
-/// What a server that keeps nothing for its clients is promised.
+/// Bytes promised to a server that keeps nothing for its clients.
 const DRIVER: u64 = 1 << 20;
 /// Most segments of a program: its own two, and some that it makes.
 const PROGRAM_SEGMENTS: u32 = 8;
 /// Most segments of a server.
 const SERVER_SEGMENTS: u32 = 16;
 
-/// Where a process's memory comes from, and the kernel's for it.
+/// Where a process's memory comes from, and the kernel memory for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Supply {
     /// The memory server's supervisor port.
     pub supervisor: RefAt,
     /// What the process's account may have.
     pub limits: Limits,
-    /// The space that pays for the quota of the process's space; none: that of whoever makes the process.
+    /// The space that pays for the quota of the process's space; `None` is the space of the process's maker.
     pub payer: Option<RefAt>,
 }
 
-/// What a program may have of `total` bytes of memory.
+/// The limits of a program on a machine with `total` bytes of memory.
 #[must_use]
 pub const fn program(total: u64) -> Limits {
     let part = total / PROGRAM_PART;
@@ -44,8 +44,8 @@ pub const fn program(total: u64) -> Limits {
     }
 }
 
-/// What a frozen copy of a program's memory may have of `total` bytes: as if whoever saves it had started one
-/// program more.
+/// The limits of a frozen copy of a program's memory, with `total` bytes of memory: it may take as much as a program,
+/// but nothing is promised to it.
 #[must_use]
 pub const fn copy(total: u64) -> Limits {
     Limits {
@@ -58,7 +58,7 @@ pub const fn copy(total: u64) -> Limits {
 /// Most segments of a Linux program and all that it starts: two for each process, one for each memory object, and four templates.
 const LINUX_SEGMENTS: u32 = 2 * 128 + 2 + MAX_OBJECTS as u32 + 4;
 
-/// What a Linux program, and all that it starts, may have of `total` bytes of memory.
+/// The limits of a Linux program and all that it starts, with `total` bytes of memory.
 #[must_use]
 pub const fn linux(total: u64) -> Limits {
     let limits = program(total);
@@ -73,7 +73,7 @@ pub const fn linux(total: u64) -> Limits {
     }
 }
 
-/// What a server may have of `total` bytes of memory.
+/// The limits of a server, with `total` bytes of memory.
 #[must_use]
 pub const fn server(total: u64) -> Limits {
     let part = total / SERVER_PART;
@@ -88,7 +88,8 @@ pub const fn server(total: u64) -> Limits {
     }
 }
 
-/// What a server that keeps nothing for its clients may have of `total` bytes of memory: the device server and drivers.
+/// The limits of a server that keeps nothing for its clients, with `total` bytes of memory: the device server and
+/// drivers.
 #[must_use]
 pub const fn driver(total: u64) -> Limits {
     Limits {

@@ -1,4 +1,4 @@
-//! A process that is being debugged: what every manager keeps for that, and puts back.
+//! A process that is being debugged: the state that every manager keeps for that, and restores.
 use crate::held::{self, Known, Managed};
 use crate::live::Process;
 use crate::watch::Watch;
@@ -23,17 +23,18 @@ pub const BREAKPOINT: u8 = 0xcc;
 /// The flag of a single step.
 pub const SINGLE_STEP: u64 = 1 << 8;
 
-/// Memory that breakpoints are put into.
+/// Memory for breakpoints.
 pub trait Text {
-    /// The byte at an offset is going to be written: from then on that cannot fail, and nobody else sees it.
+    /// Prepares for a write of the byte at an offset: from then on the write cannot fail, and other processes do not
+    /// see it.
     ///
     /// # Errors
     /// As of [`services::process::Debug::breakpoint`].
     fn make_own(&self, offset: u64) -> Result<(), Error>;
-    /// Puts a byte there: the one that was there.
+    /// Puts a byte there, and returns the one that was there.
     ///
     /// # Errors
-    /// If it was not made own.
+    /// If the page was not made private before.
     fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error>;
 }
 
@@ -46,7 +47,7 @@ impl Text for Process {
     }
 
     fn exchange(&self, offset: u64, byte: u8) -> Result<u8, Error> {
-        // The memory of one that was restored on demand can end under its manager, with whoever supplies it.
+        // The memory of a process that is restored on demand can end while its manager uses it, with its supplier.
         if !self.is_present(offset) {
             return Err(Error::Ended);
         }
@@ -60,14 +61,14 @@ impl Text for Process {
 /// The breakpoints in a memory.
 #[derive(Debug, Default)]
 pub struct Breakpoints {
-    /// Where they are, and the byte that belongs there, of those that are in.
+    /// Their offsets, and for those that are inserted the byte that belongs there.
     offsets: BTreeMap<u64, Option<u8>>,
-    /// How often they were taken out.
+    /// How often they were taken out and not put back.
     out: u32,
 }
 
 impl Breakpoints {
-    /// Puts one in.
+    /// Inserts a breakpoint.
     ///
     /// # Errors
     /// As of [`services::process::Debug::breakpoint`].
@@ -87,14 +88,14 @@ impl Breakpoints {
         Ok(())
     }
 
-    /// Takes one away.
+    /// Removes a breakpoint.
     pub fn clear(&mut self, text: &impl Text, offset: u64) {
         if let Some(old) = self.offsets.remove(&offset) {
             restore(text, offset, old);
         }
     }
 
-    /// Takes all away.
+    /// Removes all breakpoints.
     pub fn clear_all(&mut self, text: &impl Text) {
         for (offset, old) in core::mem::take(&mut self.offsets) {
             restore(text, offset, old);
@@ -109,7 +110,7 @@ impl Breakpoints {
         }
     }
 
-    /// Undoes one `take_out`. One for which there is no memory is gone.
+    /// Undoes one `take_out`. A breakpoint for which there is no memory is removed.
     pub fn put_back(&mut self, text: &impl Text) {
         self.out = self.out.saturating_sub(1);
         if self.out > 0 {
@@ -127,7 +128,7 @@ impl Breakpoints {
         });
     }
 
-    /// The memory between these offsets has gone, and what was in it.
+    /// Forgets the breakpoints between these offsets, whose memory is gone.
     pub fn forget(&mut self, start: u64, end: u64) {
         if self.offsets.range(start..end).next().is_some() {
             self.offsets
@@ -135,7 +136,7 @@ impl Breakpoints {
         }
     }
 
-    /// Whether one is known at this offset.
+    /// Whether there is a breakpoint at this offset.
     #[must_use]
     pub fn has(&self, offset: u64) -> bool {
         self.offsets.contains_key(&offset)
@@ -152,16 +153,16 @@ fn restore(text: &impl Text, offset: u64, old: Option<u8>) {
     }
 }
 
-/// An exception that was taken of a thread.
+/// An exception that was taken from a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceptional {
     /// The thread's spot.
     pub spot: u64,
     /// The exception.
     pub code: u64,
-    /// The address that it is about.
+    /// The address concerned.
     pub address: u64,
-    /// More of it: see [`abi::message::ExceptionMessage`].
+    /// Its details: see [`abi::message::ExceptionMessage`].
     pub detail: u64,
 }
 
@@ -169,28 +170,28 @@ pub struct Exceptional {
 #[derive(Debug, Default)]
 pub struct Taken {
     untold: VecDeque<Exceptional>,
-    /// By spot, of threads that have not gone on since.
+    /// By spot, for threads that have not continued since.
     met: BTreeMap<u64, Exceptional>,
     count: u64,
 }
 
 impl Taken {
-    /// One more.
+    /// Adds an exception.
     pub fn add(&mut self, one: Exceptional) {
-        // It is told once of each thread: there are as many as a process may have.
+        // At most one exception of each thread is kept untold, so the queue is bounded by the number of threads.
         self.untold.retain(|other| other.spot != one.spot);
         self.untold.push_back(one);
         self.met.insert(one.spot, one);
         self.count += 1;
     }
 
-    /// One more of which nothing can be passed on.
+    /// Adds an exception that cannot be passed on to the process.
     pub fn add_past(&mut self, one: Exceptional) {
         self.untold.push_back(one);
         self.count += 1;
     }
 
-    /// The next that nobody was told of.
+    /// The next exception that was not reported yet.
     ///
     /// # Errors
     /// `NotFound` if there is none.
@@ -198,13 +199,13 @@ impl Taken {
         self.untold.pop_front().ok_or(Error::NotFound)
     }
 
-    /// A thread goes on: what it met is past.
+    /// Notes that a thread continues, and forgets its exception.
     pub fn goes_on(&mut self, spot: u64) {
         self.met.remove(&spot);
         self.untold.retain(|one| one.spot != spot);
     }
 
-    /// What the thread at this spot has met since it last went on.
+    /// The exception that the thread at this spot has met since it last continued.
     ///
     /// # Errors
     /// `NotFound` if there is nothing.
@@ -212,21 +213,22 @@ impl Taken {
         self.met.get(&spot).copied().ok_or(Error::NotFound)
     }
 
-    /// Forgets threads that are not there any more.
+    /// Forgets threads that are gone.
     pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
         self.untold.retain(|one| is_there(one.spot));
         self.met.retain(|spot, _| is_there(*spot));
     }
 
-    /// How many there were.
+    /// How many exceptions were taken.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 }
 
-/// Undoes the exception that a stopped thread has met and its keeper has let go of: what it was, unless there is none.
-/// It stays where the thread's registers are none that it can be given, as of one that jumped out of its addresses.
+/// Undoes the exception of a stopped thread that its keeper has released, and returns it, if there is one. The
+/// exception stays if the thread's registers are not valid as new state, as those of a thread that jumped out of its
+/// addresses.
 pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     let state = thread.get_state(0, 0, 0).ok()?;
     if state.exception_delivered == 0 || state.exception == Exception::ForeignCall as u64 {
@@ -246,7 +248,8 @@ pub fn undo(spot: u64, thread: ThreadAt) -> Option<Exceptional> {
     })
 }
 
-/// A thread whose keeper has let go of a bad access that was guarded ([`rt::guard`]) goes on where that says.
+/// Makes a thread whose failed access was guarded ([`rt::guard`]), and which its keeper has released, continue at the
+/// address that the guard gives.
 pub fn let_guarded_go_on(thread: ThreadAt) {
     let goes_on = |state: &ThreadState| {
         let of_it = (state.exception_delivered != 0).then_some(state.exception)?;
@@ -264,7 +267,7 @@ pub fn let_guarded_go_on(thread: ThreadAt) {
     }
 }
 
-/// Puts the single step into the flags of a stopped thread, or takes it out.
+/// Sets the single-step flag of a stopped thread, or clears it.
 ///
 /// # Errors
 /// Those of the kernel's calls.
@@ -279,7 +282,7 @@ pub fn set_step(thread: ThreadAt, steps: bool) -> Result<(), Error> {
     set.map_err(error_of)
 }
 
-/// Takes the single step out of the flags of a stopped thread: whether it was there.
+/// Clears the single-step flag of a stopped thread, and returns whether it was set.
 pub fn clear_step(thread: ThreadAt) -> bool {
     let steps = thread
         .get_state(0, 0, 0)
@@ -290,12 +293,12 @@ pub fn clear_step(thread: ThreadAt) -> bool {
             .is_ok()
 }
 
-/// What a manager does with a process that is debugged, as [`Debug`] says of each.
+/// The operations of a manager on a process that is debugged; [`Debug`] documents each.
 #[allow(missing_docs)]
 pub trait Manager: held::Manager {
-    /// It is debugged from now on. [`Error::Exists`] if it is already, [`Error::Denied`] for a server.
+    /// The process is debugged from now on. [`Error::Exists`] if it is already, [`Error::Denied`] for a server.
     fn debug(&mut self, pid: Pid) -> Result<(), Error>;
-    /// It is not debugged any more, and as if it had never been.
+    /// Ends the debugging of the process, and undoes all its effects.
     fn leave(&mut self, pid: Pid);
     fn regions(&mut self, pid: Pid) -> Result<Vec<Ref>, Error>;
     fn hold(&mut self, pid: Pid) -> Result<(), Error>;
@@ -310,17 +313,18 @@ pub trait Manager: held::Manager {
     fn step(&mut self, pid: Pid, spot: u64, steps: bool) -> Result<(), Error>;
 }
 
-/// How a process has ended, once it has. Its debugger has this also when it has been reaped and forgotten.
+/// The final status of a process, once it has ended. Its debugger has this also when the process has been reaped and
+/// forgotten.
 #[derive(Debug, Default)]
 pub struct End(AtomicU64);
 
 impl End {
-    /// It has ended.
+    /// Sets the final status.
     pub fn set(&self, status: Status) {
         self.0.store(status.to_word(), Ordering::Release);
     }
 
-    /// How it has ended, if it has.
+    /// The final status, if the process has ended.
     #[must_use]
     pub fn get(&self) -> Option<Status> {
         let status = Status::from_word(self.0.load(Ordering::Acquire));
@@ -347,7 +351,7 @@ impl<M: Managed, E: Deref<Target = Event>> Debugging<M, E>
 where
     M::Manager: Manager,
 {
-    /// About this process, which nobody debugs for it yet.
+    /// A session about this process, which it does not debug yet.
     pub const fn new(manager: M, known: Known, event: E, end: Arc<End>) -> Self {
         Debugging {
             manager,
@@ -369,7 +373,7 @@ where
         })
     }
 
-    /// Does something with the process, which this session debugs from now on at the latest.
+    /// Does something with the process; the session begins to debug it if it has not yet.
     fn with<R>(
         &self,
         f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
@@ -548,7 +552,7 @@ mod tests {
         assert_eq!(text.bytes.borrow()[7], 0x90);
         all.set(&text, 8).expect("a breakpoint");
         all.set(&text, 12).expect("a breakpoint");
-        // The page has gone and there is another one.
+        // The page is gone and there is another one.
         all.forget(8, 12);
         text.bytes.borrow_mut()[8] = BREAKPOINT;
         all.clear_all(&text);

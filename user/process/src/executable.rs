@@ -1,8 +1,8 @@
-//! Reads the headers of an ELF executable for x86-64: the one place where programs of users are
-//! taken apart. The file is hostile: whatever is wrong with it comes back as a [`Reason`].
+//! Reads the headers of an ELF executable for x86-64: the one place that parses programs of users. The file is hostile:
+//! any defect is reported as a [`Reason`].
 //!
-//! The first bytes of the file are enough for [`header`]; the table of program headers is read where
-//! that says and given to [`program_headers`]. So a server need not have the whole file in memory.
+//! The first bytes of the file are enough for [`header`]; the table of program headers is read from the place that it
+//! names and given to [`program_headers`]. So a server need not have the whole file in memory.
 use alloc::vec::Vec;
 use elf::abi::{EI_NIDENT, EM_X86_64, ET_DYN, ET_EXEC, PT_LOAD};
 use elf::endian::LittleEndian;
@@ -77,10 +77,9 @@ pub fn header(first: &[u8]) -> Result<Header, Reason> {
     })
 }
 
-/// Reads the program headers from the bytes of the file that begin at [`Header::table_offset`], of
-/// which there must be [`Header::table_size`]. Of a segment that is to be loaded, the bytes in the
-/// file are not more than those in memory, and neither `p_offset + p_filesz` nor `p_vaddr + p_memsz`
-/// overflows.
+/// Reads the program headers from the bytes of the file that begin at [`Header::table_offset`], of which there must be
+/// [`Header::table_size`]. For a segment to be loaded this checks that it has no more bytes in the file than in memory,
+/// and neither `p_offset + p_filesz` nor `p_vaddr + p_memsz` overflows.
 pub fn program_headers(header: &Header, table: &[u8]) -> Result<Vec<ProgramHeader>, Reason> {
     let table = table
         .get(..header.table_size())
@@ -106,7 +105,7 @@ pub const fn is_load(segment: &ProgramHeader) -> bool {
     segment.p_type == PT_LOAD && segment.p_memsz != 0
 }
 
-/// The program headers of a file, or of what is at hand of it.
+/// The program headers of a file, or of the part of it that is available.
 pub fn program_headers_of(file: &[u8]) -> Result<(Header, Vec<ProgramHeader>), Reason> {
     let header = header(file)?;
     let table = usize::try_from(header.table_offset).ok();
@@ -114,7 +113,7 @@ pub fn program_headers_of(file: &[u8]) -> Result<(Header, Vec<ProgramHeader>), R
     Ok((header, program_headers(&header, table.unwrap_or_default())?))
 }
 
-/// A note that tells a program of Fermata from one of Linux.
+/// A note that distinguishes a program for Fermata from one for Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NativeNote<'a> {
     /// Which of Fermata's notes it is.
@@ -190,7 +189,7 @@ pub(crate) mod tests {
         file
     }
 
-    /// No sum of a file's numbers is relied on before it has been checked.
+    /// Sums of a file's numbers are checked for overflow before they are used.
     #[test]
     fn impossible_segments_are_refused() {
         let read = |numbers| program_headers_of(&make(ET_EXEC, 0, &[(PT_LOAD, PF_R, numbers)]));

@@ -9,13 +9,13 @@ use proto::Error;
 use rt::obj::Ref;
 use services::process::{encoded, keep, Info, Named, Pid, Process, Status, MAX_WHY};
 
-/// A process by its number, and a number that no other process of its manager ever has: the former are used again.
+/// A process by its number, which can be reused, and a number that no other process of its manager ever has.
 pub type Known = (Pid, u64);
 
 /// The length of the part of a frozen process, its name, and references.
 pub type Frozen = (u64, Vec<u8>, Vec<Ref>);
 
-/// What a manager does with one of its processes, as [`Process`] says of each.
+/// The operations of a manager on one of its processes; [`Process`] documents each.
 #[allow(missing_docs)]
 pub trait Manager {
     /// [`Error::NotFound`] unless the process of this number is still the same one.
@@ -23,7 +23,8 @@ pub trait Manager {
     fn status(&mut self, pid: Pid) -> Result<Status, Error>;
     fn reap(&mut self, pid: Pid) -> Result<Status, Error>;
     fn kill(&mut self, pid: Pid) -> Result<(), Error>;
-    /// Whether one that was killed, and all that are ended with it, have ended; [`Error::WouldBlock`] until its event happens.
+    /// Whether a process that was killed, and all that end with it, have ended; [`Error::WouldBlock`] if not yet: then
+    /// its event will happen.
     fn killed(&mut self, _pid: Pid) -> Result<(), Error> {
         Ok(())
     }
@@ -31,19 +32,19 @@ pub trait Manager {
     fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
     fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error>;
     fn info(&mut self, pid: Pid) -> Result<Info, Error>;
-    /// The length of the part, the name, and references. [`Error::Limit`] if it is frozen already: it has one part, and
-    /// its threads one stop of this kind. [`Error::WouldBlock`]: the process stands still and the part takes time; when
-    /// its event happens [`Manager::frozen`] may tell.
+    /// The length of the part, the name, and references. [`Error::Limit`] if the process is frozen already: it has one
+    /// part, and its threads one stop of this kind. [`Error::WouldBlock`] if the process is stopped but the part takes
+    /// time; when its event happens [`Manager::frozen`] may have the result.
     fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error>;
-    /// What became of a `freeze` that takes time, or `WouldBlock` again.
+    /// The result of a `freeze` that takes time, or `WouldBlock` again.
     fn frozen(&mut self, _pid: Pid) -> Result<Frozen, Error> {
         Err(Error::Invalid)
     }
-    /// Nobody waits any more for what became of it: the process goes on.
+    /// Gives up a `freeze` for which no client waits any more: the process continues.
     fn give_up(&mut self, _pid: Pid) {}
-    /// So much of the part of a frozen process from this offset on as there is room for.
+    /// The part of a frozen process from this offset on, as much as there is room for.
     fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
-    /// Name and regions of a further memory of a frozen process; of one that others share one region.
+    /// Name and regions of a further memory of a frozen process; a shared memory has only one region.
     fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error>;
     /// The files of a frozen process, from the one with this number on, as many as there is room for.
     fn files(&mut self, _pid: Pid, _from: u32, room: usize) -> Result<Vec<u8>, Error> {
@@ -53,9 +54,9 @@ pub trait Manager {
     fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error>;
     /// Undoes one `freeze`.
     fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
-    /// Lets a process go that was rebuilt.
+    /// Starts a process that was rebuilt.
     fn let_go(&mut self, pid: Pid) -> Result<(), Error>;
-    /// A further memory of a process that is being rebuilt: its number, regions and keeper; or one that others share:
+    /// Adds a memory to a process that is being rebuilt. Returns its number, regions and keeper; for a shared memory
     /// its number and region.
     fn adopt_member(&mut self, pid: Pid, shared: bool) -> Result<(u32, Vec<Ref>), Error>;
     fn populate(
@@ -77,11 +78,11 @@ pub trait Manager {
         clock_offset: u64,
         piece: &[u8],
     ) -> Result<(), Error>;
-    /// What became of a `rebuild` that takes time, or `WouldBlock` again, as of a `freeze`.
+    /// The result of a `rebuild` that takes time, or `WouldBlock` again, as for a `freeze`.
     fn rebuilt(&mut self, _pid: Pid) -> Result<(), Error> {
         Err(Error::Invalid)
     }
-    /// Takes the sentence about what was refused last, if there is one.
+    /// Takes the sentence about the last refused request, if there is one.
     fn why(&mut self) -> String {
         String::new()
     }
@@ -112,12 +113,12 @@ pub struct Held<M: Managed, E: Deref<Target = Event> + 'static> {
     event: E,
     /// Whether this session has frozen it.
     has_frozen: Cell<bool>,
-    /// Why the last request was refused that is told in a sentence.
+    /// Why the last request that was refused with a sentence was refused.
     why: RefCell<String>,
 }
 
 impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
-    /// About this process.
+    /// A session about this process.
     pub const fn new(manager: M, known: Known, event: E) -> Self {
         Held {
             manager,
@@ -139,13 +140,13 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
         })
     }
 
-    /// As [`Held::with`]: what is said of a refusal is kept.
+    /// As [`Held::with`], and keeps the sentence about a refusal.
     fn told<R>(
         &self,
         f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.with(|manager, pid| {
-            // What nobody has asked for is about something else.
+            // A sentence that no client has read is about an earlier request.
             drop(manager.why());
             let done = f(manager, pid);
             let mut why = manager.why();
@@ -159,7 +160,8 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
         })
     }
 
-    /// What comes of something that may take time: it is begun, and looked for `again` whenever the process's event has happened.
+    /// The result of an operation that may take time: begins it, and calls `again` whenever the process's event has
+    /// happened.
     async fn outcome<T>(
         &self,
         begin: impl FnOnce(&mut M::Manager, Pid) -> Result<T, Error>,
@@ -191,7 +193,7 @@ impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
     }
 }
 
-/// A request that takes time. If it is dropped before that is over, nobody waits for it any more.
+/// A request that takes time. If it is dropped before the request is done, the request is given up.
 struct Waiting<'a, M: Managed, E: Deref<Target = Event> + 'static> {
     held: &'a Held<M, E>,
     is_over: bool,
@@ -237,7 +239,7 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
         self.with(Manager::kill)?;
         let over = || match self.with(Manager::killed) {
             Err(Error::WouldBlock) => None,
-            // Else there is nobody any more.
+            // Otherwise the process is gone.
             _ => Some(()),
         };
         self.event.until(over).await;

@@ -1,10 +1,10 @@
-//! What an ELF executable wants in memory.
+//! The memory layout that an ELF executable asks for.
 //!
-//! [`Plan::new`] reads a static or static position-independent executable for x86-64. The file is
-//! hostile: whatever is wrong with it comes back as a sentence, and a plan that comes back names
-//! only bytes of the file and only addresses of the given range.
+//! [`Plan::new`] reads a static or static position-independent executable for x86-64. The file is hostile: any defect
+//! is reported as a sentence, and a returned plan names only bytes of the file and only addresses of the given range.
 //!
-//! [`Loading`] does so with a file that comes piece by piece: whoever loads it has never more of it in memory than one piece.
+//! [`Loading`] does so with a file that is read piece by piece, so that the loader never has more than one piece of it
+//! in memory.
 use abi::access::{EXECUTE, READ, WRITE};
 use abi::PAGE_SIZE;
 use alloc::vec::Vec;
@@ -15,12 +15,12 @@ use crate::executable::{
     PROGRAM_HEADER, PT_INTERP, PT_TLS,
 };
 
-/// Bytes of the file that go to an address. What the segment has beyond them is zero.
+/// Bytes of the file that are copied to an address. Further bytes of the segment are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where they go.
+    /// Their address in memory.
     pub address: u64,
-    /// Where they are in the file.
+    /// Their offset in the file.
     pub offset: usize,
     /// How many.
     pub length: usize,
@@ -37,12 +37,12 @@ pub struct Pages {
     pub rights: u64,
 }
 
-/// What an executable wants.
+/// The layout of an executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where it starts.
     pub entry: u64,
-    /// What was added to its addresses.
+    /// The load address that was added to its addresses.
     pub base: u64,
     /// Address of its program headers in memory, or 0 if they are not loaded.
     pub headers: u64,
@@ -135,8 +135,8 @@ impl Plan {
                 });
             }
             plan.end = end;
-            // The program headers are loaded if a segment carries that part of the file.
-            // (They end within the file, or they could not have been read.)
+            // The program headers are loaded if a segment contains that part of the file. (They end within the file, or
+            // they could not have been read.)
             let table = header.table_offset;
             if table >= segment.p_offset && table + header.table_size() as u64 <= file_end {
                 plan.headers = address + (table - segment.p_offset);
@@ -201,7 +201,7 @@ impl Plan {
     }
 }
 
-/// An executable that is being loaded, from a file whose size is known and whose bytes are asked for.
+/// An executable that is being loaded, from a file of known size whose bytes it requests.
 #[derive(Debug)]
 pub struct Loading {
     size: u64,
@@ -210,17 +210,17 @@ pub struct Loading {
     stage: Stage,
 }
 
-/// What is asked for next.
+/// What is needed next.
 #[derive(Debug)]
 enum Stage {
     Header,
     Table(Header),
-    /// Of the piece with this number, what is behind so many bytes.
+    /// The rest of the piece with this number, behind so many bytes.
     Piece(Plan, usize, usize),
 }
 
 impl Loading {
-    /// Of a file of this size, with `base`, `low` and `high` as for [`Plan::new`].
+    /// Loads a file of this size, with `base`, `low` and `high` as for [`Plan::new`].
     #[must_use]
     pub const fn new(size: u64, base: u64, low: u64, high: u64) -> Self {
         Loading {
@@ -243,11 +243,11 @@ impl Loading {
         }
     }
 
-    /// Takes the bytes that were [wanted](Loading::wants); fewer if the file ends before them. `put` puts what belongs to
-    /// memory to its address.
+    /// Takes the bytes that were [wanted](Loading::wants); fewer if the file has become shorter. `put` writes bytes
+    /// that belong to memory to their address.
     ///
     /// # Errors
-    /// What is wrong with the file, or what `put` could not do.
+    /// A defect of the file, or an error of `put`.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -278,7 +278,7 @@ impl Loading {
         Ok(())
     }
 
-    /// What the file wants, when nothing is [wanted](Loading::wants) of it any more.
+    /// The layout of the file, when all wanted bytes have been [taken](Loading::take).
     #[must_use]
     pub fn done(self) -> Option<Plan> {
         match self.stage {
@@ -435,10 +435,10 @@ mod tests {
         assert!(refuse(&make(3, 0, &[interpreter])).starts_with("dynamically linked"));
     }
 
-    /// What went to memory: addresses and bytes.
+    /// What was written to memory: addresses and bytes.
     type Memory = Vec<(u64, Vec<u8>)>;
 
-    /// Loads a file that comes piece by piece, of which so many bytes are there: the plan, and what went to memory.
+    /// Loads the first `there` bytes of a file piece by piece. Returns the plan, and what was written to memory.
     fn load_from(file: &[u8], there: usize) -> Result<(Plan, Memory), Reason> {
         let mut loading = Loading::new(file.len() as u64, 0x40_0000, LOW, HIGH);
         let mut memory = Memory::new();
@@ -478,7 +478,7 @@ mod tests {
             let bytes: Vec<u8> = there.flat_map(|(_, bytes)| bytes).copied().collect();
             assert_eq!(bytes, file[piece.offset..piece.offset + piece.length]);
         }
-        // One that is cut short while it is read.
+        // A file that is cut short while it is read.
         for there in [0, 63, 64, 100, 0x1000, 0x1_1000, 0x2_0000] {
             assert!(load_from(&file, there).is_err(), "{there:#x}");
         }

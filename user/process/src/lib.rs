@@ -1,19 +1,19 @@
 //! Builds processes and takes them apart.
 //!
-//! A process is two segments of the memory server (see [`proto::layout`]) and the objects in them.
-//! Whoever manages processes uses this crate: the manager of native programs in init, the Linux
-//! personality, the checkpointer when it restores.
+//! A process is two segments of the memory server (see [`proto::layout`]) and the objects in them. The users of this
+//! crate are those that manage processes: the manager of native programs in init, the Linux personality, the
+//! checkpointer when it restores.
 //!
 //! * [`Process`]: segments, windows, space, first thread, mappings.
 //! * [`account`]: how much memory a process gets.
 //! * [`executable`]: the headers of an ELF executable; pure, for hostile files.
-//! * [`image`]: what such a file wants in memory.
+//! * [`image`]: the memory layout that such a file asks for.
 //! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
 //! * [`debug`]: a session of a debugger, and what the manager keeps for it.
 //! * [`held`]: a session at the control port of a process.
-//! * [`native`]: what a native program finds at its start.
+//! * [`native`]: the start page of a native program.
 //! * [`watch`]: memory that a debugger watches.
-//! * [`words`]: what a thread is doing, in words.
+//! * [`words`]: descriptions of what a thread is doing.
 //!
 //! The pure parts (`account`, `debug`, `executable`, `image`, `watch`, `words`) have host tests beside them.
 #![no_std]

@@ -23,29 +23,29 @@ use rt::slots::Map;
 use rt::window::Window;
 use services::process::{IN_MEMORY, MAX_POPULATE};
 
-/// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and whoever lists
-/// processes has no right to more of the time of those who wait for the same server.
+/// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and a client that lists
+/// processes must not delay other clients of the same server for longer.
 pub const MOST_COUNTED: u32 = 1000;
-/// Most threads of a process of which `ps` tells what they do, for the same reason.
+/// Most threads of a process that `ps` describes, for the same reason.
 pub const MOST_TOLD: usize = 64;
 
-/// Most steps of the memory server in which a frozen copy is made: some 100 chunks that are full and have objects,
-/// some 250 that have a page and an object each. Nobody else is served meanwhile. Who saves a process that has more
-/// lets it stand still until its image is written.
+/// Most steps of the memory server in which a frozen copy is made: some 100 chunks that are full and have objects, some
+/// 250 that have a page and an object each. The manager serves nobody else meanwhile. A process that needs more steps
+/// is stopped until its image is written.
 const MOST_STEPS: u32 = 32;
 
 /// Slots for mappings in a control segment.
 const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;
 
-/// Most mappings that a process may have: each costs kernel memory. The slots behind theirs are those of pieces
+/// Most mappings that a process may have: each costs kernel memory. The slots behind these are for pieces
 /// ([`crate::watch`]).
 pub(crate) const MAX_MAPPINGS: usize = 16 * 1024;
 
-/// A process: two segments, mapped here, and the objects in them. Its memory goes with this; [`Process::destroy`] ends it
-/// in good order.
+/// A process: two segments, mapped here, and the objects in them. Its memory ends when this is dropped;
+/// [`Process::destroy`] ends it in good order.
 #[derive(Debug)]
 pub struct Process {
-    /// What is charged for its memory. It goes with the last process that has it.
+    /// The account of its memory, which ends with the last process that has it.
     account: Arc<Account>,
     memory: Segment,
     control: Segment,
@@ -53,9 +53,9 @@ pub struct Process {
     control_window: Window,
     /// Slots for mappings in use.
     slots: Map<Vec<u64>>,
-    /// So much of the control segment is known to be present.
+    /// Bytes of the control segment that are known to be present.
     control_present: u64,
-    /// Where the next thread is looked for a place.
+    /// Where the search for a free place for a thread begins.
     next_thread: Cell<u64>,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
@@ -65,10 +65,11 @@ pub struct Process {
     copy: RefCell<Option<Ref>>,
 }
 
-/// A segment that several processes may map, in the account of the process for which it was made. It ends with this.
+/// A segment that several processes may map, in the account of the process for which it was made. The segment ends when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Common {
-    /// As long as there is somebody in it the account is there.
+    /// Keeps the account as long as something is in it.
     _account: Arc<Account>,
     segment: Segment,
     window: Window,
@@ -83,13 +84,13 @@ impl Common {
         &self.segment
     }
 
-    /// It, mapped here.
+    /// The segment, mapped here.
     #[must_use]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// A frozen copy of it, as [`Process::freeze_memory`] makes one.
+    /// A frozen copy of the segment, as [`Process::freeze_memory`] makes one.
     pub fn freeze(
         &self,
         supply: &Supply,
@@ -99,7 +100,7 @@ impl Common {
         frozen_copy(&self.segment, &self.copy, supply, (copies, job))
     }
 
-    /// Makes pages of it present, as [`Process::populate`] does.
+    /// Makes pages of the segment present, as [`Process::populate`] does.
     pub fn populate(&self, offset: u64, size: u64) -> Result<(), Error> {
         match size > MAX_POPULATE {
             true => Err(Error::Invalid),
@@ -108,7 +109,7 @@ impl Common {
     }
 }
 
-/// The frozen copies that a manager has made, as long as somebody has them. A copy outlives its process, and keeps two
+/// The frozen copies that a manager has made and that are still held. A copy can outlive its process, and keeps two
 /// accounts of the memory server, of which there are few.
 #[derive(Debug)]
 pub struct Copies {
@@ -119,7 +120,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// At most so many of one job, 0 aside, and of all.
+    /// At most `of_job` copies for one job other than 0, and `of_all` in all.
     #[must_use]
     pub const fn new(of_job: usize, of_all: usize) -> Self {
         Copies {
@@ -129,7 +130,7 @@ impl Copies {
         }
     }
 
-    /// Makes sure that there may be one more of this job: [`Error::Limit`].
+    /// Checks that this job may have one more: [`Error::Limit`] if not.
     fn make_room(&mut self, job: u32) -> Result<(), Error> {
         self.known
             .retain(|(_, account)| account.kind() != RefKind::Null);
@@ -141,7 +142,7 @@ impl Copies {
     }
 }
 
-/// A frozen copy of a segment, which has one at a time: the account of the last one is known.
+/// Makes a frozen copy of a segment, which has one at a time; `known` has the account of the last one.
 fn frozen_copy(
     segment: &Segment,
     last: &RefCell<Option<Ref>>,
@@ -163,13 +164,13 @@ fn frozen_copy(
 }
 
 impl Drop for Common {
-    /// The segment ends, and its account with the last that is in that.
+    /// Ends the segment; its account ends with the last process or segment in it.
     fn drop(&mut self) {
         let _ = rt::memory::destroy(&self.segment.control);
     }
 }
 
-/// Whether there is such an object at this offset of a region now. Nobody is asked for memory that is not there.
+/// Whether there is such an object at this offset of a region now. Does not cause a fault if the memory is absent.
 fn has(region: &Ref, offset: u64, kind: Type) -> bool {
     let found = offset.checked_add(abi::OBJECT_SIZE);
     let found = found.map(|end| region.search(offset, end, 1 << kind as u64));
@@ -181,7 +182,7 @@ fn slot_map() -> Map<Vec<u64>> {
     Map::new(vec![0; slots.div_ceil(64)], slots)
 }
 
-/// Ends what there is of a process that cannot be made.
+/// Ends the parts of a process that could not be made.
 fn give_up<T>(account: Arc<Account>, segments: Vec<Segment>, error: Error) -> Result<T, Error> {
     end(account, segments);
     Err(error)
@@ -201,12 +202,12 @@ fn end(account: Arc<Account>, segments: Vec<Segment>) {
     }
 }
 
-/// What the memory of a process held at a time, of which the memories of others are copies, on write. It is in the
-/// account of that process, and ends with it, or when this is dropped.
+/// A snapshot of the memory of a process, of which the memories of others are copy-on-write copies. It is in the
+/// account of that process, and ends with the account, or when this is dropped.
 #[derive(Debug)]
 pub struct Template {
     account: Weak<Account>,
-    /// Until it is dropped.
+    /// `None` only while this is dropped.
     segment: Option<Segment>,
 }
 
@@ -217,7 +218,7 @@ impl Template {
         core::ptr::eq(self.account.as_ptr(), Arc::as_ptr(&process.account))
     }
 
-    /// Whether its account is still there.
+    /// Whether its account still exists.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.account.strong_count() > 0
@@ -232,13 +233,14 @@ impl Drop for Template {
     }
 }
 
-/// A walk over kernel objects that can be left and gone on with, since each step takes a bounded time: `None` is the end.
+/// A search for kernel objects that can be interrupted and continued, since each step takes a bounded time: `None` is
+/// the end.
 #[derive(Debug)]
 pub struct Walk<'a> {
     process: &'a Process,
-    /// Where it goes on.
+    /// Where it continues.
     spot: u64,
-    /// The end of the chunk that is known to be one that may have objects.
+    /// The end of the current chunk, which may have objects.
     end: u64,
     kinds: u64,
 }
@@ -287,7 +289,7 @@ impl Iterator for Walk<'_> {
                 _ => return None,
             }
         }
-        // Somebody may have given a spot that is no multiple of an object's size.
+        // A client may have given a spot that is no multiple of an object's size.
         match segment.region.search(offset, self.end, self.kinds) {
             Ok((found, kind)) => {
                 self.spot = (found + abi::OBJECT_SIZE) | part;
@@ -375,13 +377,13 @@ impl Process {
         }
     }
 
-    /// A process beside this one, in the same account, with no memory yet.
+    /// A further process, in the same account, with no memory yet.
     pub fn beside(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
         let process = Process::empty_in(Arc::clone(&self.account))?;
         process.with_objects(space, Some(keeper), None)
     }
 
-    /// A process whose memory is a copy, on write, of this one's, in the same account. It has no mappings. What is written to
+    /// A process whose memory is a copy-on-write copy of this one's, in the same account. It has no mappings. Writes to
     /// this one's memory meanwhile may be in the copy or not.
     pub fn copy(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
         self.copy_of(&self.memory, space, keeper)
@@ -398,7 +400,8 @@ impl Process {
         process.with_objects(space, Some(keeper), None)
     }
 
-    /// What this process's memory holds now, to make others of. What is written to it meanwhile may be in it or not.
+    /// A template with the present contents of this process's memory. Writes to the memory meanwhile may be in it or
+    /// not.
     pub fn template(&self) -> Result<Template, Error> {
         Ok(Template {
             segment: Some(self.account.copy(&self.memory)?),
@@ -406,7 +409,7 @@ impl Process {
         })
     }
 
-    /// A process whose memory is a copy, on write, of a template of the same account. It has no mappings.
+    /// A process whose memory is a copy-on-write copy of a template of the same account. It has no mappings.
     pub fn made_of(
         &self,
         template: &Template,
@@ -417,7 +420,7 @@ impl Process {
         self.copy_of(segment, space, keeper)
     }
 
-    /// A segment beside those of the process, in its account, of as many bytes as its memory.
+    /// A further segment in the account of the process, of the size of its memory.
     pub fn common(&self) -> Result<Common, Error> {
         let segment = self.account.create(MEMORY_SIZE)?;
         match Window::map(&segment.region, 0, MEMORY_SIZE, READ | WRITE) {
@@ -434,7 +437,7 @@ impl Process {
         }
     }
 
-    /// Maps the segments. If that fails they go.
+    /// Maps the segments. If that fails, ends them.
     fn around(account: Arc<Account>, memory: Segment, control: Segment) -> Result<Self, Error> {
         let rights = READ | WRITE | OBJECTS;
         let made = Window::map(&memory.region, 0, MEMORY_SIZE, rights).and_then(|memory| {
@@ -461,8 +464,8 @@ impl Process {
         })
     }
 
-    /// Puts the process, which has no mapping and has never run, at the first free one of these places for collocated ones: it
-    /// runs in ring 1, and its memory begins at the place's first address. That takes the device authority.
+    /// Collocates the process, which has no mapping and has never run, at the first free one of these places: it runs
+    /// in ring 1, and its memory begins at the place's first address. This needs the device authority.
     pub fn collocate(&mut self, authority: &RefAt, places: Range<u64>) -> Result<(), Error> {
         for place in places {
             match rt::sys::device_collocate(authority.handle(), self.space_ref.handle(), place) {
@@ -500,7 +503,7 @@ impl Process {
         has(&self.control.region, offset, kind)
     }
 
-    /// Whether space and first thread are where they belong.
+    /// Whether space and first thread exist at their places.
     #[must_use]
     pub fn has_objects(&self) -> bool {
         self.has(CONTROL_SPACE, Type::Space) && self.has(CONTROL_THREAD, Type::Thread)
@@ -512,8 +515,8 @@ impl Process {
         MappingAt(self.control_window.address() + CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE)
     }
 
-    /// The offset in the control segment of the mapping that shows this page, if a manager has made one. One that is
-    /// cut ([`crate::watch`]) shows less than it is for.
+    /// The offset in the control segment of the mapping that shows this page, if a manager has made one. A mapping that
+    /// is cut ([`crate::watch`]) shows less than its range when whole.
     #[must_use]
     pub fn mapping_of(&self, page: u64) -> Option<u64> {
         let limit = CONTROL_MAPPINGS + MAX_MAPPINGS as u64 * abi::OBJECT_SIZE;
@@ -530,8 +533,7 @@ impl Process {
         None
     }
 
-    /// Learns from the control segment which objects there are. To be called after objects have
-    /// been made there by others.
+    /// Searches the control segment for objects. To be called after others have made objects there.
     pub fn learn(&mut self) -> Result<(), Error> {
         let space = self.space();
         space.reference_into(*self.space_ref).map_err(error_of)?;
@@ -556,7 +558,7 @@ impl Process {
         &self.account
     }
 
-    /// A number of its account, which no other has as long as this one is there.
+    /// A number for its account, unique as long as the account exists.
     #[must_use]
     pub fn account_number(&self) -> usize {
         Arc::as_ptr(&self.account) as usize
@@ -574,7 +576,7 @@ impl Process {
         &self.control
     }
 
-    /// Makes pages present: at most as many as one request may ask for.
+    /// Makes pages present, at most as many as one request may ask for.
     pub fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
         if size > MAX_POPULATE {
             return Err(Error::Invalid);
@@ -591,10 +593,10 @@ impl Process {
         self.account.supplier(&self.memory)
     }
 
-    /// Whether something of its memory is still to come from its supplier.
+    /// Whether its memory still owes chunks, which are to come from its supplier.
     #[must_use]
     pub fn owes(&self) -> bool {
-        // There are no pages behind the end.
+        // Asked about the end, behind which there are no pages.
         let rest = rt::memory::present_from(&self.memory.control, MEMORY_SIZE);
         rest == Err(Error::WouldBlock)
     }
@@ -611,8 +613,8 @@ impl Process {
         &self.control_window
     }
 
-    /// The place of the space. Whoever holds the process may map its segments and take objects away: a call that manages what is not there
-    /// says [`Code::NoObject`].
+    /// The place of the space. The holder of the process may map its segments and remove objects: a call that manages a
+    /// missing object returns [`Code::NoObject`].
     #[must_use]
     pub const fn space(&self) -> SpaceAt {
         SpaceAt(self.control_window.address() + CONTROL_SPACE)
@@ -636,7 +638,7 @@ impl Process {
         ThreadAt(self.control_window.address() + offset)
     }
 
-    /// Makes a further thread, stopped, that has never run: its offset in the control segment.
+    /// Makes a further thread, stopped, that has never run. Returns its offset in the control segment.
     pub fn add_thread(&self) -> Result<u64, Error> {
         let first = self.next_thread.get();
         let places = (first..CONTROL_MAPPINGS).step_by(abi::OBJECT_SIZE as usize);
@@ -654,14 +656,13 @@ impl Process {
         Err(Error::Limit)
     }
 
-    /// All threads: those in the control segment, and those that the program has made in its
-    /// memory.
+    /// All threads: those in the control segment, and those that the program has made in its memory.
     #[must_use]
     pub fn threads(&self) -> Vec<ThreadAt> {
         self.first_threads(usize::MAX)
     }
 
-    /// Those threads of it that are found first, at most so many.
+    /// The threads that are found first, at most `most`.
     #[must_use]
     pub fn first_threads(&self, most: usize) -> Vec<ThreadAt> {
         let threads = self.objects(1 << Type::Thread as u64).take(most);
@@ -679,7 +680,7 @@ impl Process {
         threads.map(|thread| (spot(thread), thread)).collect()
     }
 
-    /// The offset of a thread that was found in one of its segments, and whether that is the control segment.
+    /// The offset of a thread in the segment in which it was found, and whether that is the control segment.
     const fn place(&self, thread: ThreadAt) -> (u64, bool) {
         let control = &self.control_window;
         match thread.0.wrapping_sub(control.address()) {
@@ -688,9 +689,9 @@ impl Process {
         }
     }
 
-    /// Lets threads go on that were stopped, as far as they are still there. That is looked up before: where one was
-    /// that the program has destroyed since, memory can be owed by a supplier, and a call that manages it would wait for
-    /// that one.
+    /// Resumes stopped threads, as far as they still exist. Checks that before: at the place of a thread that the
+    /// program has destroyed, a supplier can owe the memory, and a call that manages the thread would wait for the
+    /// supplier.
     pub fn resume_all(&self, threads: &[ThreadAt]) {
         for thread in threads {
             let (offset, in_control) = self.place(*thread);
@@ -713,8 +714,8 @@ impl Process {
         self.objects(kinds).take(MOST_COUNTED as usize).count() as u32
     }
 
-    /// The addresses of the kernel objects of these kinds in the process's segments, each found by a search when it is asked for, in
-    /// chunks that may have some.
+    /// The addresses of the kernel objects of these kinds in the process's segments, each found by a search at the
+    /// request for it, in chunks that may have some.
     fn objects(&self, kinds: u64) -> impl Iterator<Item = u64> + '_ {
         let segments = [
             (&self.control, &self.control_window),
@@ -738,7 +739,8 @@ impl Process {
         })
     }
 
-    /// A walk over the kernel objects of these kinds, from a spot on (see [`services::process::Debug`]), the control segment's first.
+    /// A search for the kernel objects of these kinds, from a spot on (see [`services::process::Debug`]), first in the
+    /// control segment.
     #[must_use]
     pub const fn walk(&self, from: u64, kinds: u64) -> Walk<'_> {
         Walk {
@@ -749,9 +751,9 @@ impl Process {
         }
     }
 
-    /// For a checkpointer, while it is stopped: a frozen copy of its memory, in an account of its own with these
-    /// limits. Region and control port of the copy, and the port without which it ends. [`Error::Limit`] while there is
-    /// one, or the job has as many as it may have.
+    /// For a checkpointer, while the process is stopped: makes a frozen copy of its memory, in an account of its own
+    /// with these limits. Returns region and control port of the copy, and the port that keeps the account.
+    /// [`Error::Limit`] while there is a copy, or if the job has as many as it may have.
     pub fn freeze_memory(
         &self,
         supply: &Supply,
@@ -761,7 +763,7 @@ impl Process {
         frozen_copy(&self.memory, &self.copy, supply, (copies, job))
     }
 
-    /// Stops all threads, also those that are made meanwhile: those that were stopped.
+    /// Stops all threads, also those that are made meanwhile, and returns them.
     #[must_use]
     pub fn stop_all(&self) -> Vec<ThreadAt> {
         let mut stopped: Vec<ThreadAt> = Vec::new();
@@ -835,12 +837,12 @@ impl Process {
             .map_err(error_of)
     }
 
-    /// Takes a mapping away. What the segment has there stays (see [`Segment::discard`]).
+    /// Removes a mapping. The segment's pages stay (see [`Segment::discard`]).
     pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
         let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
         let slot = offset / abi::OBJECT_SIZE;
         match self.mapping(slot).destroy() {
-            // Somebody who holds the process has taken it away.
+            // A holder of the process has removed it.
             Ok(()) | Err(Code::NoObject) => {}
             Err(code) => return Err(error_of(code)),
         }
@@ -853,7 +855,7 @@ impl Process {
         mapping.protect(rights).map_err(error_of)
     }
 
-    /// Sets what the clock of the space adds to the machine's.
+    /// Sets the offset of the space's clock to the machine's, in nanoseconds.
     pub fn set_clock(&self, offset: u64) -> Result<(), Error> {
         let set = || {
             let space = self.space();
@@ -865,7 +867,7 @@ impl Process {
         set().map_err(error_of)
     }
 
-    /// Maps what an executable wants, whose bytes are there. Its pages get `extra` rights where they are writable.
+    /// Maps the pages of an executable whose bytes are in place. Writable pages also get `extra` rights.
     pub fn map_all(&mut self, plan: &Plan, extra: u64) -> Result<(), Error> {
         for pages in &plan.pages {
             let rights = if pages.rights & WRITE != 0 {
@@ -902,8 +904,8 @@ impl Process {
         thread.resume().map_err(error_of)
     }
 
-    /// Has these addresses supplied with memory, without waiting for whoever supplies it: [`Error::NoMemory`] when it
-    /// is out. (Touching an absent page waits for that, and then fails with less to say.)
+    /// Makes the pages of these addresses present, without waiting for a supplier: [`Error::NoMemory`] if there is no
+    /// memory. (Touching an absent page would wait for a supplier, and fail with a less precise error.)
     pub fn ensure(&self, address: u64, length: u64) -> Result<(), Error> {
         let end = address
             .checked_add(length)
@@ -931,15 +933,14 @@ impl Process {
         self.memory_window.read(address, to)
     }
 
-    /// Whether there is a page at this offset of its memory, as far as nobody takes it away.
+    /// Whether the page at this offset of its memory is present, unless another holder takes it away.
     #[must_use]
     pub fn is_present(&self, offset: u64) -> bool {
         let page = offset & !(PAGE_SIZE - 1);
         page < MEMORY_SIZE && self.memory.region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
-    /// Whether a `syscall` instruction stands at this address of the process. Only looks at pages
-    /// that are there.
+    /// Whether a `syscall` instruction stands at this address of the process. Reads only present pages.
     #[must_use]
     pub fn is_call(&self, rip: u64) -> bool {
         let Some(rip) = rip.checked_sub(self.base) else {
@@ -954,9 +955,9 @@ impl Process {
         self.memory_window.read(rip, &mut code).is_ok() && code == [0x0f, 0x05]
     }
 
-    /// Ends the process: its threads, its space, its memory. Nothing of it is left.
+    /// Ends the process: its threads, its space, its memory. Nothing of it remains.
     pub fn destroy(self) {
-        // Without a space no thread of it can go on, whatever else is still there.
+        // Without a space no thread of it can run, whatever other objects remain.
         let _ = self.thread().destroy();
         let _ = self.space().destroy();
         let Process {

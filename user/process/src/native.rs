@@ -1,4 +1,4 @@
-//! What a native program finds at its start.
+//! The start page of a native program.
 use crate::executable::Reason;
 use crate::image::{Loading, Plan};
 use crate::Process;
@@ -20,9 +20,10 @@ use services::process::Start;
 pub struct References<'a> {
     /// Its own port at init.
     pub init: &'a RefAt,
-    /// Whether it may give parts of its memory back: its memory's control port is passed on too.
+    /// Whether it may give parts of its memory back: then it gets the control port of its memory,
+    /// too.
     pub gives_back: bool,
-    /// Passed on.
+    /// The references that the starter passes on.
     pub passed: &'a [&'a RefAt],
 }
 
@@ -32,7 +33,7 @@ pub const fn loading(size: u64) -> Loading {
     Loading::new(size, PROGRAM_BASE, START_PAGE + START_SIZE, HEAP_START)
 }
 
-/// Lets the program run that was loaded into a process, which was [furnished](furnish).
+/// Starts the program that was loaded into a process, which was [furnished](furnish).
 pub fn start(process: &mut Process, plan: &Plan, priority: u64) -> Result<(), Error> {
     process.map_all(plan, OBJECTS)?;
     let registers = Registers {
@@ -44,7 +45,8 @@ pub fn start(process: &mut Process, plan: &Plan, priority: u64) -> Result<(), Er
     process.start(&registers, 0, priority)
 }
 
-/// Gives a new process all that a native program finds at its start, but for the program itself.
+/// Gives a new process everything that a native program has at its start, except the program
+/// itself.
 pub fn furnish(
     process: &mut Process,
     start: &Start,

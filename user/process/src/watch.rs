@@ -1,9 +1,9 @@
 //! Memory that a debugger watches: its pages lack rights in the mappings of the process, and nowhere else.
 //!
-//! A mapping that shows a watched page is *cut*: it keeps what comes before, and further mappings, the *pieces*,
-//! show the page and what comes behind. Who changes a mapping makes it whole before ([`Watched::make_whole`]), and
-//! has it cut again ([`Watched::cut`]): so nobody else has to know of pieces. They are in the control segment,
-//! behind all other mappings.
+//! A mapping that shows a watched page is *cut*: it keeps the pages before, and further mappings, the *pieces*, show
+//! the page and the pages behind it. Code that changes a mapping makes it whole before ([`Watched::make_whole`]), and
+//! cuts it again afterwards ([`Watched::cut`]), so that no other code has to know of pieces. They are in the control
+//! segment, behind all other mappings.
 use crate::live::{Process, MAX_MAPPINGS};
 use abi::access::{EXECUTE, READ, WRITE};
 use abi::state::MappingState;
@@ -18,19 +18,19 @@ use services::process::MAX_WATCHES;
 
 /// Most pieces: a watch is in two pages at most, and each page makes two pieces of a mapping.
 pub const MAX_PIECES: usize = 4 * MAX_WATCHES;
-// They are in one page of the control segment.
+// All pieces are in one page of the control segment.
 const _: () = assert!(MAX_PIECES as u64 * OBJECT_SIZE <= PAGE_SIZE);
 
 /// The mappings of a process.
 pub trait Mappings {
     /// The range, offset and rights of the mapping at this place.
     fn state(&self, place: u64) -> Option<MappingState>;
-    /// Sets these.
+    /// Sets the state.
     ///
     /// # Errors
     /// `Exists` if another mapping is in the way.
     fn set(&self, place: u64, state: &MappingState) -> Result<(), Error>;
-    /// Makes this piece, of what the mapping at a place shows.
+    /// Makes a piece, which shows a part of what the mapping at a place shows.
     ///
     /// # Errors
     /// As of [`Mappings::set`]; `NoMemory`.
@@ -52,7 +52,7 @@ impl Process {
         MappingAt(self.control_window().address() + place)
     }
 
-    /// Has a mapping show so much of what another one shows.
+    /// Makes a mapping show a part of what another one shows.
     fn show_as(&self, mapping: MappingAt, place: u64, state: &MappingState) -> Result<(), Error> {
         let shown = || {
             let region = Ref::new()?;
@@ -105,15 +105,15 @@ pub struct Watch {
     pub address: u64,
     /// How many.
     pub size: u64,
-    /// For what, of [`abi::access`].
+    /// The accesses to watch for, of [`abi::access`].
     pub access: u64,
 }
 
 impl Watch {
-    /// Watches these.
+    /// A watch of these bytes.
     ///
     /// # Errors
-    /// `Invalid` if there are none or more than a page has, or if it is for nothing that can be watched for.
+    /// `Invalid` for no bytes, for more than a page, or for an access that cannot be watched.
     pub fn new(address: u64, size: u64, access: u64) -> Result<Self, Error> {
         let fits = (1..=PAGE_SIZE).contains(&size) && address.checked_add(size).is_some();
         let known = access != 0 && access & !(READ | WRITE) == 0;
@@ -125,7 +125,7 @@ impl Watch {
         (fits && known).then_some(watch).ok_or(Error::Invalid)
     }
 
-    /// Whether it has some of these bytes.
+    /// Whether it watches some of these bytes.
     const fn meets(&self, address: u64, size: u64) -> bool {
         address < self.address + self.size && self.address < address.saturating_add(size)
     }
@@ -136,7 +136,7 @@ impl Watch {
         (page_of(self.address)..=last).step_by(PAGE_SIZE as usize)
     }
 
-    /// The rights that its pages lack. The processor lets who may execute read.
+    /// The rights that its pages lack. A watch for reads denies execution, too, since executable pages are readable.
     const fn denied(&self) -> u64 {
         match self.access & READ {
             0 => WRITE,
@@ -154,7 +154,7 @@ const fn page_of(address: u64) -> u64 {
 struct Page {
     /// The rights that it lacks, of those that its mapping gives.
     denied: u64,
-    /// It does not, for the moment.
+    /// It has these rights for the moment.
     given: bool,
     /// The place of the mapping that shows it, if one does.
     place: Option<u64>,
@@ -163,9 +163,9 @@ struct Page {
 /// A mapping that is cut.
 #[derive(Debug)]
 struct Cut {
-    /// As it is when it is whole.
+    /// Its state when whole.
     whole: MappingState,
-    /// Pieces, and where each begins.
+    /// Pieces, and the address at which each begins.
     pieces: Vec<(usize, u64)>,
 }
 
@@ -179,15 +179,15 @@ pub struct Watched {
     cuts: BTreeMap<u64, Cut>,
     /// Pieces in use.
     used: BTreeSet<usize>,
-    /// How often all rights were given back.
+    /// How often `take_out` was called and not undone.
     out: u32,
-    /// What the manager has done to watched bytes since it was last asked: which, and the access.
+    /// The manager's own access to watched bytes since the last query: the address, and the access.
     touched: Option<(u64, u64)>,
 }
 
 impl Watched {
-    /// Watches, or no longer. `find` says where the mapping is that shows a page, if there is one; one that is cut
-    /// need not be found.
+    /// Adds or removes a watch. `find` returns the place of the mapping that shows a page, if there is one; it need not
+    /// find one that is cut.
     ///
     /// # Errors
     /// As of [`services::process::Debug::watch`].
@@ -225,7 +225,7 @@ impl Watched {
         })
     }
 
-    /// As [`Watched::settle`]: what there is no memory for is no longer watched.
+    /// As [`Watched::settle`], but ends watches for which there is no memory.
     fn settle_if_possible(&mut self, mappings: &impl Mappings, watch: &Watch) -> Result<(), Error> {
         let places: Vec<u64> = watch.pages().filter_map(|page| self.place(page)).collect();
         let settled = self.settle(mappings, watch);
@@ -248,7 +248,7 @@ impl Watched {
         cut.map(|(place, _)| *place)
     }
 
-    /// The pages of a watch that has come or gone lack what they are to lack.
+    /// Sets the rights of the pages of a watch that was added or removed.
     fn settle(&mut self, mappings: &impl Mappings, watch: &Watch) -> Result<(), Error> {
         let mut places = BTreeSet::new();
         for page in watch.pages() {
@@ -270,7 +270,7 @@ impl Watched {
             .try_for_each(|place| self.cut(mappings, *place))
     }
 
-    /// A mapping is made whole: it is going to be changed.
+    /// Makes a mapping whole, before it is changed.
     pub fn make_whole(&mut self, mappings: &impl Mappings, place: u64) {
         let Some(cut) = self.cuts.remove(&place) else {
             return;
@@ -279,11 +279,11 @@ impl Watched {
             mappings.end(piece);
             self.used.remove(&piece);
         }
-        // Nothing has taken its room: whoever does makes it whole before.
+        // This does not fail: no other mapping is in the way, since mappings are made whole before others change.
         let _ = mappings.set(place, &cut.whole);
     }
 
-    /// A mapping is going to end.
+    /// To be called before a mapping ends.
     pub fn mapping_ends(&mut self, mappings: &impl Mappings, place: u64) {
         if self.pages.is_empty() {
             return;
@@ -298,7 +298,7 @@ impl Watched {
     /// Takes the rights that watched pages lack out of a mapping, which is whole and may be new.
     ///
     /// # Errors
-    /// `NoMemory`. Then it is whole.
+    /// `NoMemory`. The mapping is whole then.
     pub fn cut(&mut self, mappings: &impl Mappings, place: u64) -> Result<(), Error> {
         if self.pages.is_empty() {
             return Ok(());
@@ -361,8 +361,8 @@ impl Watched {
         made.inspect_err(|_| self.make_whole(mappings, place))
     }
 
-    /// As [`Watched::cut`], of a mapping that the program has changed, for which that must not fail: what cannot be
-    /// watched is not any more. False: there was something.
+    /// As [`Watched::cut`], for a mapping that the program has changed, which must not fail: ends watches that are no
+    /// longer possible. Returns false if there were any.
     pub fn cut_if_possible(&mut self, mappings: &impl Mappings, place: u64) -> bool {
         if self.cut(mappings, place).is_ok() {
             return true;
@@ -379,7 +379,7 @@ impl Watched {
         pages.filter_map(move |(page, known)| (known.place == Some(place)).then_some(*page))
     }
 
-    /// A page has its rights for the moment, or lacks them again.
+    /// Gives a page its rights for the moment, or takes them again.
     ///
     /// # Errors
     /// `NotFound` if it is not watched.
@@ -398,7 +398,7 @@ impl Watched {
         let rights = known.rights(cut.whole.protection);
         match cut.pieces.iter().find(|(_, start)| *start == page) {
             Some((piece, _)) => mappings.protect(*piece, rights),
-            // It is the first of the mapping.
+            // The page is the first of the mapping.
             None => {
                 if let Some(state) = mappings.state(place) {
                     let state = MappingState {
@@ -412,7 +412,7 @@ impl Watched {
         Ok(())
     }
 
-    /// All pages have their rights until [`Watched::put_back`]; this can be done several times.
+    /// Gives all pages their rights until [`Watched::put_back`]; calls can be nested.
     pub fn take_out(&mut self, mappings: &impl Mappings) {
         self.out += 1;
         let places: Vec<u64> = self.cuts.keys().copied().collect();
@@ -421,7 +421,7 @@ impl Watched {
         }
     }
 
-    /// Undoes one `take_out`. What cannot be watched any more is not: false.
+    /// Undoes one `take_out`. Returns false if it ended watches that are no longer possible.
     pub fn put_back(&mut self, mappings: &impl Mappings) -> bool {
         self.out = self.out.saturating_sub(1);
         if self.out > 0 {
@@ -435,7 +435,7 @@ impl Watched {
         all
     }
 
-    /// Nothing is watched any more.
+    /// Removes all watches.
     pub fn clear(&mut self, mappings: &impl Mappings) {
         self.watches.clear();
         let places: Vec<u64> = self.cuts.keys().copied().collect();
@@ -446,13 +446,13 @@ impl Watched {
         self.touched = None;
     }
 
-    /// Whether something is watched in the page at this address, so that it may lack rights.
+    /// Whether the page at this address has watched bytes, so that it may lack rights.
     #[must_use]
     pub fn has_page(&self, address: u64) -> bool {
         !self.pages.is_empty() && self.pages.contains_key(&page_of(address))
     }
 
-    /// The manager itself accesses these bytes for the process.
+    /// Notes that the manager itself accesses these bytes for the process.
     #[inline]
     pub fn touch(&mut self, address: u64, size: u64, access: u64) {
         if !self.watches.is_empty() && self.out == 0 {
@@ -463,21 +463,21 @@ impl Watched {
     #[cold]
     fn touch_watched(&mut self, address: u64, size: u64, access: u64) {
         let met = |watch: &&Watch| watch.access & access != 0 && watch.meets(address, size);
-        // What was written is told before what was read.
+        // A write is reported rather than a read.
         let tells = self.touched.is_none_or(|(_, before)| before & WRITE == 0);
         if let Some(watch) = self.watches.iter().find(met).filter(|_| tells) {
             self.touched = Some((watch.address, access));
         }
     }
 
-    /// What the manager has done to watched bytes since this was last asked: the first of them, and the access.
+    /// The manager's own access to watched bytes since the last call: the first of the bytes, and the access.
     pub fn take_touched(&mut self) -> Option<(u64, u64)> {
         self.touched.take()
     }
 }
 
 impl Page {
-    /// The rights that it has, of those that its mapping gives.
+    /// The rights that the page has, of those that its mapping gives.
     const fn rights(&self, whole: u64) -> u64 {
         match self.given {
             true => whole,
@@ -502,7 +502,7 @@ mod tests {
     #[derive(Default)]
     struct Space {
         mappings: RefCell<BTreeMap<u64, MappingState>>,
-        /// So many pieces can still be made, if that is limited.
+        /// How many more pieces can be made, if that is limited.
         room: Cell<Option<u32>>,
     }
 
@@ -539,7 +539,7 @@ mod tests {
             self.at(address).map(|(place, _)| place)
         }
 
-        /// What each page shows, and with which rights.
+        /// What each page shows, and its rights.
         fn shown(&self) -> Vec<(u64, u64, u64)> {
             let mut pages = Vec::new();
             for state in self.mappings.borrow().values() {
@@ -626,7 +626,7 @@ mod tests {
             places.collect::<Vec<_>>()
         };
         assert_eq!(places(space.shown()), places(before.clone()));
-        // One of two that share a page goes.
+        // One of two watches in a page is removed.
         all.set(&space, watches[2], false, |_| None).expect("gone");
         assert_eq!(page(4), Some(READ));
         all.take_out(&space);
@@ -669,14 +669,14 @@ mod tests {
         let one = watch(at, 8, WRITE);
         all.set(&space, one, true, |page| space.find(page))
             .expect("a watch");
-        // It may write no more.
+        // The program gives up the right to write.
         all.make_whole(&space, 1);
         space.put(1, &mapping(A, 10, READ)).expect("room");
         assert!(all.cut_if_possible(&space, 1));
         all.give(&space, at, true).expect("given");
         assert_eq!(space.rights(at), Some(READ), "S2: a debugger gives a right");
         all.give(&space, at, false).expect("taken");
-        // It unmaps the page, and maps it again.
+        // The program unmaps the page, and maps it again.
         all.make_whole(&space, 1);
         space.put(1, &mapping(A, 2, RW)).expect("room");
         assert!(all.cut_if_possible(&space, 1));
@@ -773,7 +773,7 @@ mod tests {
         assert_eq!(all.take_touched(), None);
         all.touch(A, 4 * PAGE_SIZE, READ);
         assert_eq!(all.take_touched(), Some((A + 32, READ)));
-        // A checkpointer reads what it wants.
+        // Accesses by a checkpointer are not reported.
         all.take_out(&space);
         all.touch(A, 4 * PAGE_SIZE, READ);
         assert_eq!(all.take_touched(), None);

@@ -1,4 +1,4 @@
-//! What a thread is doing, in words, from its exported state alone.
+//! Descriptions of what a thread is doing, from its exported state alone.
 use abi::state::{ThreadState, Waiting};
 use abi::{Call, Exception};
 use alloc::format;
@@ -38,7 +38,7 @@ pub fn doing(state: &ThreadState, at_call: bool) -> String {
     match (waiting, call) {
         (Waiting::Nothing, Some(call)) if at_call => format!("about to {call}{stopped}"),
         (Waiting::Nothing, _) => format!("in user code at {rip:#x}{stopped}"),
-        // A fault is not a call: its reply may come to any instruction.
+        // A fault is not a call: its reply can be awaited at any instruction.
         (Waiting::Reply, call) if !at_call || call.is_none() => {
             format!("at {rip:#x}, waiting for its memory{stopped}")
         }
@@ -74,7 +74,7 @@ pub const fn reason(waiting: Waiting) -> &'static str {
     }
 }
 
-/// An exception: what, where, at which instruction.
+/// An exception in words: the kind, the address, and the instruction.
 #[must_use]
 pub fn exception(code: u64, address: u64, rip: u64) -> String {
     let what = match Exception::from_raw(code) {
