@@ -1,10 +1,10 @@
-//! Memory accounts: who may take how much.
+//! Memory accounts: how much each client may take.
 //!
-//! Every segment belongs to an account, and every chunk to the account of the segments that show it (copies
-//! stay in the account of what they copy). An account is *promised* so many chunks, which nobody else can
-//! take, and may take more, up to its *limit*, of what is promised to nobody. So this holds at any time:
-//! the free chunks suffice for all that is promised and not yet taken. A part of the memory, the *spare*, is
-//! kept for new promises: programs that have taken everything else do not keep others from being started.
+//! Every segment belongs to an account, and every chunk to the account of the segments that show it (copies stay in the
+//! account of what they copy). An account is *promised* a number of chunks, which nobody else can take, and may take
+//! more, up to its *limit*, of those that are promised to nobody. The invariant: the free chunks suffice for all chunks
+//! that are promised and not yet taken. A part of the memory, the *spare*, is kept for new promises, so that programs
+//! can be started even if others have taken everything else.
 //!
 //! Pure bookkeeping in chunks; [`crate::segments`] asks it before every chunk that it takes.
 use alloc::vec::Vec;
@@ -31,22 +31,23 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub struct Account {
     limits: Limits,
-    /// It has reserved what it takes up to so many chunks.
+    /// Chunks in all up to which it has reserved memory.
     reserved: usize,
-    /// Chunks.
+    /// Chunks that it has taken.
     pub(crate) chunks: usize,
     /// Chunks that its segments owe ([`crate::segments`]): promised to it, and to nothing else that it takes.
     pub(crate) owed: usize,
-    /// Places in its segments where a chunk is.
+    /// Places in its segments that have a chunk.
     pub(crate) runs: usize,
-    /// Its segments, those included that have ended and are still being taken apart.
+    /// Its segments, including those that have ended and are still being taken apart.
     pub(crate) segments: usize,
     /// It has been ended, and is removed when its last segment has gone.
     ended: bool,
 }
 
 impl Account {
-    /// Chunks that it is promised and has not taken: none when it has ended, for others may be promised them since.
+    /// Chunks that it is promised and has not taken: none when it has ended, since they may be promised to others by
+    /// then.
     fn open(&self) -> usize {
         if self.ended {
             0
@@ -55,7 +56,7 @@ impl Account {
         }
     }
 
-    /// Those of them that it may take for anything.
+    /// Those of them that are not reserved for owed chunks.
     fn open_to_all(&self) -> usize {
         if self.ended {
             return 0;
@@ -69,7 +70,7 @@ impl Account {
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Vec<Option<Account>>,
-    /// Sum over all of what is promised and not taken.
+    /// Sum over all accounts of the chunks that are promised and not taken.
     open: usize,
     spare: usize,
 }
@@ -85,7 +86,7 @@ impl Accounts {
         }
     }
 
-    /// A new account, if what it is promised is there: of `free` chunks.
+    /// A new account, if `free` chunks suffice for its promise.
     pub fn create(&mut self, limits: Limits, free: usize) -> Result<Id, Error> {
         let id = self
             .accounts
@@ -141,12 +142,12 @@ impl Accounts {
         }
     }
 
-    /// Ends an account: it is promised nothing any more, and goes when its last segment has gone.
+    /// Ends an account: its promise ends, and it is removed with its last segment.
     pub fn end(&mut self, id: Id) {
         self.change(id, |account| account.ended = true);
     }
 
-    /// How many more chunks an account may take when so many are free.
+    /// How many more chunks an account may take when `free` are free.
     #[must_use]
     pub fn room(&self, id: Id, free: usize) -> usize {
         let Some(account) = self.get(id) else {
@@ -163,8 +164,8 @@ impl Accounts {
             .min(free)
     }
 
-    /// Promises an account so many chunks beyond those that it has, if it could take them now: of `free` ones. What it
-    /// had reserved before and does not need is free for others.
+    /// Promises an account `chunks` beyond those that it has, if it could take them now, of `free` ones. This replaces
+    /// an earlier reservation.
     pub fn reserve(&mut self, id: Id, chunks: usize, free: usize) -> Result<(), Error> {
         if chunks > self.room(id, free) {
             return Err(Error::NoMemory);
@@ -175,7 +176,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// Promises an account so many chunks for what its segments owe, if it could take them now: of `free` ones.
+    /// Promises an account `chunks` that its segments owe from now on, if it could take them now, of `free` ones.
     pub(crate) fn owe(&mut self, id: Id, chunks: usize, free: usize) -> Result<(), Error> {
         if chunks > self.room(id, free) {
             return Err(Error::NoMemory);
@@ -198,7 +199,7 @@ impl Accounts {
             .is_some_and(|a| !a.ended && a.segments < a.limits.segments)
     }
 
-    /// Sum of what is promised and not taken.
+    /// Sum of the chunks that are promised and not taken.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
@@ -236,7 +237,7 @@ mod tests {
         let mut accounts = Accounts::new(10);
         let a = accounts.create(limits(20, 80), 100).unwrap();
         let b = accounts.create(limits(5, 1000), 100).unwrap();
-        // All but the other's promise and the spare.
+        // All except the other account's promise and the spare.
         assert_eq!(accounts.room(b, 100), 100 - 20 - 10);
         assert_eq!(accounts.room(a, 100), 80);
         take(&mut accounts, b, 70);
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!((accounts.open(), accounts.room(a, 0)), (0, 0));
     }
 
-    /// However much is free, and whatever was promised to others.
+    /// The limit holds however much is free, and whatever is promised to others.
     #[test]
     fn an_account_takes_no_more_than_its_limit() {
         let mut accounts = Accounts::new(10);
@@ -290,7 +291,7 @@ mod tests {
         take(&mut accounts, b, 50);
         take(&mut accounts, a, 20);
         assert_eq!(accounts.room(a, 20), 10, "S2: what is reserved is there");
-        // What it gives back is there for it again, until it reserves less.
+        // Chunks that it gives back stay reserved for it, until it reserves less.
         accounts.change(a, |a| {
             a.chunks -= 25;
             a.runs -= 25;
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(accounts.open(), 0);
     }
 
-    /// It is kept for its last segment, and what it was promised is another's meanwhile.
+    /// The account is kept for its last segment, and its promise is free for others meanwhile.
     #[test]
     fn an_account_that_has_ended_is_promised_nothing() {
         let mut accounts = Accounts::new(0);

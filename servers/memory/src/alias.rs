@@ -5,18 +5,18 @@ use interface::server::OWN;
 
 /// The supervisor port.
 pub const SUPERVISOR: u64 = 1;
-/// An account, as its process has it.
+/// The port of an account for its process.
 pub const ACCOUNT: u64 = 2;
-/// An account, as its manager has it.
+/// The port of an account for its manager.
 pub const ACCOUNT_CONTROL: u64 = 3;
 /// Control port of a segment.
 pub const CONTROL: u64 = 4;
 /// Keeper of a segment's region.
 pub const KEEPER: u64 = 5;
-/// Where the server's second thread asks for steps of taking apart what has ended.
+/// Where the server's second thread requests steps of taking ended segments apart.
 pub const REAPER: u64 = 6;
 
-/// Where the supplier of a segment says what it owes, and supplies that.
+/// Where the supplier of a segment says which chunks it owes, and supplies them.
 pub const SUPPLIER: u64 = 7;
 
 /// The alias of a port of this kind, for the segment or account of this number.
@@ -31,8 +31,9 @@ pub const fn parts(alias: u64) -> (u64, usize) {
     (alias / OWN, (alias % OWN) as usize)
 }
 
-/// The segment whose keeper a port is that a fault came to. `None` for all other ports: a program can make any port that it
-/// has the keeper of memory of its own, and the number of that port may be that of somebody else's segment.
+/// The segment of a keeper port at which a fault arrived. `None` for all other ports: a program can make any port to
+/// which it has a reference the keeper of its own memory, and the number of that port may be that of another client's
+/// segment.
 #[must_use]
 pub const fn kept(alias: u64) -> Option<usize> {
     match parts(alias) {

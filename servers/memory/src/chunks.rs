@@ -84,12 +84,12 @@ impl Chunks {
         self.users[index as usize] > 1
     }
 
-    /// One more place uses it.
+    /// Adds a place that uses it.
     pub fn share(&mut self, index: Index) {
         self.users[index as usize] += 1;
     }
 
-    /// One place less uses it. Returns whether that was the last. The caller then clears it and calls
+    /// Removes a place that uses it. Returns whether that was the last. The caller then clears it and calls
     /// [`Chunks::release`].
     #[must_use]
     pub fn leave(&mut self, index: Index) -> bool {

@@ -1,9 +1,9 @@
 //! The memory server's bookkeeping, without any kernel call.
 //!
-//! * [`accounts`]: who may take how much of it.
+//! * [`accounts`]: how much each client may take.
 //! * [`alias`]: what a port of the server is about.
 //! * [`chunks`]: physical memory in chunks of 64 KB, with reference counts.
-//! * [`segments`]: what is where in each segment, and what a fault or request changes. It acts
+//! * [`segments`]: the contents of each segment, and how faults and requests change them. It acts
 //!   through [`segments::Machine`], which the server implements with kernel calls and the tests
 //!   with a model.
 #![no_std]

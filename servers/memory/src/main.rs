@@ -4,9 +4,9 @@
 //! free physical memory in its arguments (`START+SIZE`, hexadecimal). It maps all of that into its
 //! own space, for zeroing and copying, and exports windows of its space as segments.
 //!
-//! Everything comes to one thread as register messages: faults as the kernel sends them, requests of the interfaces in
-//! `services::memory` as idempotent calls, each to a port whose alias says what it is about. Nothing that the server does
-//! can fault or wait, so nobody can hold it up.
+//! One thread receives everything as register messages: faults from the kernel, and requests of the interfaces in
+//! `services::memory` as idempotent calls, each at a port whose alias identifies the segment or account. Nothing that
+//! the server does can fault or wait, so no client can delay it.
 #![no_std]
 #![no_main]
 
@@ -38,7 +38,7 @@ use services::memory::{
 
 rt::entry!(main);
 
-/// Where physical memory is mapped: the address is the sum of this and the physical address.
+/// Where physical memory is mapped: this plus the physical address.
 const PHYSICAL: u64 = 0x0800_0000_0000;
 
 /// References that init puts into the start page.
@@ -47,7 +47,7 @@ mod passed {
     pub(crate) const ROOT: usize = 0;
     /// A reference that the server points at its supervisor port.
     pub(crate) const SUPERVISOR: usize = 1;
-    /// The thread to interrupt when that is done.
+    /// The thread to interrupt when that port exists.
     pub(crate) const STARTER: usize = 2;
 }
 
@@ -86,7 +86,7 @@ impl Calls {
         Some(slot)
     }
 
-    /// A reference to what is below a segment.
+    /// A reference to the region below a segment.
     fn below(&self, id: Id) -> Option<Ref> {
         let objects = self.objects.get(id)?.as_ref()?;
         objects.below.as_ref()?.reference().ok()
@@ -230,24 +230,25 @@ fn destroy_object(handle: u64, kind: u64) {
     };
 }
 
-/// What the server's second thread asks for.
+/// The requests of the server's second thread.
 #[interface(shared)]
 trait Reaper {
-    /// Does a step of taking apart what has ended: whether there is more. Errors: none of its own. May be repeated.
+    /// Does a step of taking ended segments apart. Returns whether there is more to do. Errors: none of its own. May be
+    /// repeated.
     fn step(&self) -> Result<bool, Error>;
 }
 
 /// The objects of a segment.
 struct Objects {
     region: Region,
-    /// The ports live with it.
+    /// The region; the ports end with it.
     control: Port,
     keeper: Port,
-    /// While it is frozen: what is below it.
+    /// The region below it, while the segment is frozen.
     below: Option<Region>,
-    /// Of a segment that has a supplier: his port.
+    /// The port of its supplier, if it has one.
     supplier: Option<Port>,
-    /// Whoever has touched what is owed waits at the keeper's port, which holds its clients.
+    /// Threads that have touched owed chunks wait at the keeper's port, which holds its clients.
     waited_for: bool,
 }
 
@@ -264,17 +265,17 @@ struct AccountPorts {
     manager: AccountSession<AccountControlStub<OfAccount>>,
 }
 
-/// Everything that there is.
+/// The state of the server.
 struct Memory {
     segments: Segments,
     calls: Calls,
     accounts: Vec<Option<AccountPorts>>,
     portset: RefAt,
-    /// To tell which port a reference names.
+    /// For finding out which port a reference names.
     compared: Ref,
-    /// The thread that asks for steps of taking apart ([`reaper`]).
+    /// The thread that requests steps of taking segments apart ([`reaper`]).
     reaper: Option<Ref>,
-    /// The request that is being handled is to be delivered again.
+    /// The current request is to be delivered again.
     again: bool,
 }
 
@@ -286,7 +287,7 @@ fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
     list[id] = Some(value);
 }
 
-/// What is at this number of a list.
+/// The entry with this number of a list.
 fn at<T>(list: &mut [Option<T>], id: usize) -> Option<&mut T> {
     list.get_mut(id).and_then(Option::as_mut)
 }
@@ -339,7 +340,7 @@ impl Memory {
                 Ok((id, pair))
             }
             Err(code) => {
-                // Nobody has seen it: it goes at once.
+                // No client has seen the segment: it ends at once.
                 self.destroy(id)?;
                 self.ended();
                 Err(error_of(code).into())
@@ -393,7 +394,7 @@ impl Memory {
         }
     }
 
-    /// Ends a segment. It cannot be reached any more; its memory is freed step by step.
+    /// Ends a segment. Clients cannot reach it any more; its memory is freed step by step.
     fn destroy(&mut self, id: Id) -> Result<(), Error> {
         self.segments.destroy(id)?;
         if let Some(place) = self.calls.objects.get_mut(id) {
@@ -415,14 +416,15 @@ impl Memory {
         }
     }
 
-    /// Does one step of freeing what has ended.
+    /// Does one step of freeing ended segments.
     fn reap(&mut self) {
         self.segments.reap(&mut self.calls, &mut |window, size| {
             window::give_addresses(window, size.next_multiple_of(CHUNK));
         });
     }
 
-    /// After something has ended: a step at once, which is often all, and the rest when there is time.
+    /// To be called after a segment has ended: does a step at once, which is often all, and leaves the rest to the
+    /// second thread.
     fn ended(&mut self) {
         self.reap();
         if let Some(reaper) = self.reaper.as_ref().filter(|_| self.segments.has_ended()) {
@@ -430,7 +432,7 @@ impl Memory {
         }
     }
 
-    /// The segment of this account whose control port this is. An account has few.
+    /// The segment of this account whose control port this is. Searches them all, since an account has few.
     fn by_control(&self, account: accounts::Id, control: &RefAt) -> Result<Id, Error> {
         let found = self
             .segments
@@ -474,7 +476,7 @@ impl Memory {
         Ok(reference)
     }
 
-    /// Whoever touches something of this segment waits from now on, or those who wait are served again.
+    /// Makes threads that touch owed chunks of this segment wait from now on, or lets the waiting ones be served again.
     fn wait_for(&mut self, id: Id, waits: bool) {
         let portset = self.portset;
         let Some(objects) = at(&mut self.calls.objects, id).filter(|o| o.waited_for != waits)
@@ -515,10 +517,10 @@ impl Memory {
     }
 }
 
-/// The memory, as all that answer requests share it.
+/// The state, which all sessions share.
 type Shared = Rc<RefCell<Memory>>;
 
-/// Asks for something that may be refused for the moment.
+/// Makes a request that may have to be repeated later.
 fn ask<T>(
     memory: &RefCell<Memory>,
     what: impl FnOnce(&mut Memory) -> Result<T, Refusal>,
@@ -533,7 +535,7 @@ fn ask<T>(
     })
 }
 
-/// An account, for both of its ports. The account has the sessions, and these the memory: there is one of it for ever.
+/// An account, for both of its ports. The state has the sessions, and these refer to the state, which is never dropped.
 struct OfAccount {
     memory: Shared,
     id: accounts::Id,
@@ -722,8 +724,8 @@ impl Segment for OfSegment<'_> {
                 segments, calls, ..
             } = memory;
             let progress = segments.discard(calls, self.id, offset, size);
-            // What was owed and is not wanted any more may have been the last that would come: also if it is refused to
-            // go on behind that.
+            // The discarded chunks may have been the last owed ones, also if the request fails behind them: threads
+            // that wait are served again.
             memory.wait_for(self.id, false);
             Ok(bytes_done(progress?, size))
         })
@@ -760,7 +762,7 @@ struct OfSupplier<'a> {
     id: Id,
 }
 
-/// What a supplier is told, in words.
+/// The answer to a supplier, in words.
 fn told(left: Left) -> (u64, u64) {
     (left.chunks, left.wanted.unwrap_or(NOTHING))
 }
@@ -788,7 +790,7 @@ impl Supplier for OfSupplier<'_> {
                 segments, calls, ..
             } = memory;
             let left = segments.supply(calls, self.id, (offset, size), source)?;
-            // What each of them wants is seen when it asks again.
+            // All waiting threads fault again, and those whose chunk is still owed wait again.
             memory.wait_for(self.id, false);
             Ok(told(left))
         })
@@ -811,7 +813,7 @@ impl Reaper for Steps<'_> {
     }
 }
 
-/// What comes to the ports of the server: it has no others.
+/// The ports of the server, which are all of its own making.
 struct Ports(Shared);
 
 impl Host<NoSessions> for Ports {
@@ -842,7 +844,7 @@ impl Host<NoSessions> for Ports {
             alias::REAPER => ReaperStub(Steps(memory)).answer(request, reply),
             alias::SUPPLIER => SupplierStub(OfSupplier { memory, id }).answer(request, reply),
             alias::SUPERVISOR => MemorySupervisorStub(Supervisor(memory)).answer(request, reply),
-            // A keeper's port takes faults only.
+            // A keeper's port receives only faults.
             _ => {
                 reply.set::<()>(Err(Error::Unsupported));
                 Answer::Now
@@ -879,7 +881,7 @@ impl Host<NoSessions> for Ports {
                 memory.wait_for(id, true);
                 false
             }
-            // The thread tries again. If there is still no page, the kernel sends an exception to its space's keeper.
+            // The thread retries. If there is still no page, the kernel sends an exception to its space's keeper.
             _ => true,
         }
     }
@@ -896,7 +898,8 @@ impl Host<NoSessions> for Ports {
             .and_then(|objects| objects.supplier.take())
             .is_some()
         {
-            // What is owed will never come. Zeros, and a wait without end, are worse than no memory.
+            // The supplier is gone, so owed chunks will never come. To end the segment is better than zeros, or threads
+            // that wait for ever.
             let owes = memory.segments.left(id).is_ok_and(|left| left.chunks > 0);
             if owes && memory.destroy(id).is_ok() {
                 memory.ended();
@@ -908,15 +911,15 @@ impl Host<NoSessions> for Ports {
         let memory = &mut *self.0.borrow_mut();
         let again = core::mem::take(&mut memory.again);
         if again {
-            // Behind those that wait already there may be room.
+            // There may be room when the request comes again, behind the other waiting clients.
             memory.reap();
         }
         again
     }
 }
 
-/// The second thread: where the server itself would keep all others waiting, since it has the highest priority,
-/// this one asks it for a step at a time, and gets its turn with the programs.
+/// The second thread: it requests one step at a time, at the priority of programs. If the server did this work by
+/// itself, at the highest priority, all others would wait.
 fn reaper(port: RefAt) {
     let server = ReaperClient::at(port);
     loop {
@@ -943,7 +946,7 @@ fn map_memory(root: RefAt) -> Result<Chunks, Code> {
             start: PHYSICAL + physical,
             size,
             offset: physical,
-            // Handles of objects in managed memory are found here too, to destroy them.
+            // Through this mapping the server also names objects in managed memory, to destroy them.
             protection: READ | WRITE | abi::access::OBJECTS,
         };
         mapping.set_state(&state, root.0, 0)?;

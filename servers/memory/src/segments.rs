@@ -1,22 +1,22 @@
-//! Segments: what is where, and what each fault and request changes.
+//! Segments: their contents, and how each fault and request changes them.
 //!
-//! A segment is a window in the server's own address space, exported as a region. Of each chunk of a
-//! segment a contiguous run of pages is present, shown by one mapping of physical memory in the
-//! window. A fault beside the run lengthens it; pages that join it are zeroed then, and not before.
+//! A segment is a window in the server's own address space, exported as a region. In each chunk of a segment at most
+//! one contiguous run of pages is present, shown by one mapping of physical memory in the window. A fault beside the
+//! run lengthens it; pages that join it are zeroed then, and not before.
 //!
-//! A chunk that is shared by copy on write is mapped without the right to write, in every place;
-//! whoever writes first gets a copy of the run, and the last place left takes the original over.
-//! A segment can also be frozen as a whole ([`frozen`]).
+//! A chunk that is shared by copy on write is mapped without the right to write, in every place; the first place that
+//! is written to gets a copy of the run, and the last place takes the original over. A segment can also be frozen as a
+//! whole ([`frozen`]).
 //!
-//! A chunk is mapped without the right to have kernel objects until somebody wants one there. So it is known which chunks may
-//! hold objects ([`Segments::objects_from`]), and nobody has to search the others.
+//! A chunk is mapped without the right to have kernel objects until a client makes one there. So the server knows which
+//! chunks may hold objects ([`Segments::objects_from`]), and the others need not be searched.
 //!
-//! A chunk may be still to come, from whoever makes the segment of what stands elsewhere ([`owed`]).
+//! The bytes of a chunk may be still to come, from a supplier ([`owed`]).
 //!
-//! **Nothing takes long.** What a client can make large (populating, discarding, copying, ending a segment)
-//! is done in steps of at most [`STEP`] units of work and the last chunk's, and between two steps the server
-//! serves whoever waits. How far a request has come is told to the client, who asks for the rest; a segment
-//! that has ended is nobody's and is taken apart by [`Segments::reap`].
+//! **Nothing takes long.** Work that a client can make large (populating, discarding, copying, ending a segment) is
+//! done in steps of at most [`STEP`] units of work and the last chunk's, and between two steps the server serves other
+//! clients. The client gets how far its request has come, and asks for the rest; a segment that has ended belongs to no
+//! client and is taken apart by [`Segments::reap`].
 //!
 //! Key types: [`Segments`], and [`Machine`], through which all effects go.
 use crate::accounts::{self, Accounts, Limits};
@@ -39,16 +39,16 @@ const WITH_OBJECTS: u64 = ALL;
 /// Rights of a shared chunk.
 const SHARED: u64 = READ | EXECUTE;
 
-/// A fault brings in all absent pages of so many, aligned: neighbours are wanted next, and every
-/// growth of a run costs as much as a fault.
+/// A fault makes all absent pages of this many, aligned, present: neighbours are usually touched next, and every growth
+/// of a run costs as much as a fault.
 pub const AROUND: u64 = 4;
 
-/// Units of work of a step, after which it ends. A unit is a mapping made, changed or taken away, a page
-/// zeroed or copied, an object destroyed, a search, or a run passed by.
+/// Units of work of a step, after which it ends. A unit is a mapping made, changed or taken away, a page zeroed or
+/// copied, an object destroyed, a search, or a run skipped.
 pub const STEP: u64 = 64;
 
-/// Most units of work of a step: the last run that it begins is finished, which may be to look for objects,
-/// to copy and to zero a chunk, and to change a mapping.
+/// Most units of work of a step: the last run that it begins is finished, which can mean to search for objects, to copy
+/// and to zero a chunk, and to change a mapping.
 pub const MOST_WORK: u64 = STEP + 2 * PAGES + 4;
 
 /// A piece of physical memory and where it is shown.
@@ -58,7 +58,7 @@ pub struct Shown {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Physical address, or the offset in what is below a frozen segment.
+    /// Physical address, or the offset in the region below a frozen segment.
     pub physical: u64,
     /// Rights, of [`abi::access`].
     pub rights: u64,
@@ -66,7 +66,7 @@ pub struct Shown {
 
 /// The effects of the bookkeeping, which tests replace.
 pub trait Machine {
-    /// Makes a mapping: its handle, or `None` when the kernel's memory is out.
+    /// Makes a mapping: its handle, or `None` if there is no kernel memory.
     fn map(&mut self, shown: Shown) -> Option<u64>;
     /// Changes a mapping: false if that is impossible.
     fn change(&mut self, mapping: u64, shown: Shown) -> bool;
@@ -78,20 +78,21 @@ pub trait Machine {
     fn copy(&mut self, from: u64, to: u64, size: u64);
     /// Whether there are kernel objects in physical memory.
     fn has_objects(&mut self, physical: u64, size: u64) -> bool;
-    /// Destroys at most so many kernel objects in physical memory: how many. Less than `most` means that
+    /// Destroys at most `most` kernel objects in physical memory, and returns how many. Fewer than `most` means that
     /// there is none left.
     fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64;
     /// Exports this window of the server's space as the segment: false if that is impossible.
     fn export(&mut self, id: Id, window: u64, size: u64) -> bool;
-    /// The segment's region shows this window of its own from now on, and nobody may read there: it was a copy, and has nothing any more.
+    /// Makes the segment's region show this window of its own, without rights: the segment was a copy, and has no
+    /// memory any more.
     fn withdraw(&mut self, id: Id, window: u64, size: u64);
-    /// Exports this window as what is below the segment, read-only: false if that is impossible.
+    /// Exports this window as the region below the segment, read-only. Returns false if that is impossible.
     fn begin_below(&mut self, id: Id, window: u64, size: u64) -> bool;
-    /// [`Machine::map`], of what is below the segment.
+    /// [`Machine::map`], of the region below the segment.
     fn map_below(&mut self, id: Id, shown: Shown) -> Option<u64>;
-    /// [`Machine::change`], of what is below the segment.
+    /// [`Machine::change`], of the region below the segment.
     fn change_below(&mut self, id: Id, mapping: u64, shown: Shown) -> bool;
-    /// Nothing is below the segment any more.
+    /// Ends the region below the segment.
     fn end_below(&mut self, id: Id);
 }
 
@@ -100,8 +101,8 @@ pub trait Machine {
 pub enum Refusal {
     /// With this error.
     Error(Error),
-    /// There may be room when segments that have ended are gone: after a step of that ([`Segments::reap`]) the
-    /// same request is to be made again.
+    /// There may be memory when ended segments have been taken apart: the same request is to be made again after a step
+    /// of that ([`Segments::reap`]).
     Again,
 }
 
@@ -203,11 +204,11 @@ struct Segment {
     /// Pages present.
     resident: u64,
     original: Option<Original>,
-    /// It is frozen.
+    /// Set while it is frozen.
     below: Option<frozen::Below>,
-    /// It is a frozen copy.
+    /// Set if it is a frozen copy.
     copy: Option<frozen::Copy>,
-    /// Chunks that are still to come.
+    /// Chunks whose bytes are still to come.
     owed: owed::Owed,
 }
 
@@ -218,18 +219,18 @@ pub struct Segments {
     accounts: Accounts,
     segments: Vec<Option<Segment>>,
     vacant: Vec<Id>,
-    /// Those that have ended and are to be taken apart.
+    /// Segments that have ended and are to be taken apart.
     ended: VecDeque<Segment>,
-    /// Frozen copies that have ended, and share something with their segments still.
+    /// Frozen copies that have ended, but still share chunks with their segments.
     leaving: VecDeque<Id>,
-    /// The last so many of them could not go, for want of kernel memory.
+    /// The last so many of `leaving` could not be removed for lack of kernel memory.
     stuck: usize,
     serial: u64,
-    /// Runs in all segments, which is what the server's own memory is used for.
+    /// Runs in all segments, which take the server's own memory.
     runs: usize,
-    /// The most runs that there may be: one for each chunk, and as many for chunks that are in several places.
+    /// The most runs that there may be: one for each chunk, and as many again for chunks that are in several places.
     max_runs: usize,
-    /// Half as many runs as this are left for what frozen segments are written to.
+    /// Half as many runs as this are kept free for writes to frozen segments.
     set_aside: usize,
 }
 
@@ -244,7 +245,7 @@ impl Segments {
     /// promises of new accounts.
     #[must_use]
     pub fn new(chunks: Chunks, spare: usize) -> Self {
-        // Sharing multiplies the runs of a chunk.
+        // A shared chunk has several runs.
         let max_runs = chunks.total() * 2;
         Segments {
             chunks,
@@ -377,7 +378,7 @@ impl Segments {
         self.get(id).map_or(0, |s| s.resident * PAGE_SIZE)
     }
 
-    /// Bytes that an account has taken, with what its segments owe.
+    /// Bytes that an account has taken, including the chunks that its segments owe.
     #[must_use]
     pub fn taken(&self, account: accounts::Id) -> u64 {
         self.accounts
@@ -385,7 +386,7 @@ impl Segments {
             .map_or(0, |a| (a.chunks + a.owed) as u64 * CHUNK)
     }
 
-    /// Serves a fault: `Ok` when the access can be tried again. Errors: [`Error::WouldBlock`] if the chunk is owed.
+    /// Serves a fault: `Ok` if the access can be retried. Errors: [`Error::WouldBlock`] if the chunk is owed.
     pub fn fault(
         &mut self,
         machine: &mut impl Machine,
@@ -420,8 +421,8 @@ impl Segments {
         Ok(chunk)
     }
 
-    /// Makes page `at` of a chunk present for this access, and those from `first` to `end` with it
-    /// as far as that is no more than lengthening the run. Returns the units of work.
+    /// Makes page `at` of a chunk present for this access, and with it those of `first..end` that only lengthen the
+    /// run. Returns the units of work.
     fn bring(
         &mut self,
         machine: &mut impl Machine,
@@ -435,7 +436,7 @@ impl Segments {
         let parted = match &self.get(id)?.below {
             None => 0,
             Some(below) => match below.lent.get(number) {
-                // It is there for whoever reads.
+                // A lent page can be read where it is.
                 Some(lent)
                     if (lent.first..lent.end).contains(&at) && access & (WRITE | OBJECTS) == 0 =>
                 {
@@ -519,7 +520,8 @@ impl Segments {
             if !machine.change(run.mapping, shown) {
                 let after = core::mem::replace(run, before);
                 if after.chunk != before.chunk {
-                    // What the mapping still shows has as many places as before, and its copy was never shown.
+                    // The mapping still shows the shared chunk, which keeps its number of places; the copy was never
+                    // shown.
                     chunks.share(before.chunk);
                     let _ = chunks.leave(after.chunk);
                     chunks.release(after.chunk);
@@ -558,7 +560,7 @@ impl Segments {
         Ok(Progress::Done)
     }
 
-    /// The range in pages, outermost.
+    /// The range in pages, rounded outwards.
     fn range(&self, id: Id, offset: u64, size: u64) -> Result<(u64, u64), Error> {
         let segment = self.get(id)?;
         let end = offset.checked_add(size).filter(|end| *end <= segment.size);
@@ -613,11 +615,11 @@ impl Segments {
         own.into_iter().chain(lent).map(|(at, _)| *at).min()
     }
 
-    /// The first chunk of a segment from this offset on that may hold kernel objects: its offset. What is asked of a frozen
-    /// copy is about its segment, since a copy has no objects.
+    /// The offset of the first chunk of a segment from this offset on that may hold kernel objects. For a frozen copy
+    /// this is about its segment, since a copy has no objects.
     ///
-    /// Chunks that held some once and hold none are passed by, as many as a step allows, and are no such chunks any
-    /// more: who looks for objects again and again does not look where they were.
+    /// Chunks that hold no objects any more are skipped, as many as a step allows, and lose the right to have objects,
+    /// so that repeated searches do not check them again.
     pub fn objects_from(
         &mut self,
         machine: &mut impl Machine,
@@ -642,7 +644,7 @@ impl Segments {
         }
     }
 
-    /// Whether a chunk that may hold objects goes on to. If it holds none it may not: the right to make some goes.
+    /// Whether a chunk that may hold objects still may. If it holds none, the right to make some is removed.
     fn keeps_objects(
         &mut self,
         machine: &mut impl Machine,
@@ -668,19 +670,19 @@ impl Segments {
         }
         run.objects = false;
         work.spend(3);
-        // The second look is the one that counts: nobody makes one after the right to has gone.
+        // The second check decides: no object can be made after the right was removed.
         let keeps = !machine.change(run.mapping, run.shown(window, number, physical))
             || machine.has_objects(shown.physical, shown.size);
         if keeps {
             run.objects = true;
-            // If this cannot be, who wants to make one asks for it.
+            // If this fails, the next program that makes an object there causes a fault and gets the right.
             machine.change(run.mapping, shown);
         }
         segment.runs.note(number);
         keeps
     }
 
-    /// Gives back what a run has of the pages `from..to`: false when the step ended before that.
+    /// Gives back the pages `from..to` of a run. Returns false if the step ended before that.
     fn discard_in(
         &mut self,
         machine: &mut impl Machine,
@@ -712,8 +714,8 @@ impl Segments {
         if low >= high {
             return Ok(true);
         }
-        // The objects go while the pages are still there: an interrupted step leaves nothing behind that
-        // nobody knows of.
+        // Objects are destroyed while their pages are still present, so that an interrupted step leaves no unknown
+        // objects behind.
         let physical = chunks.address(run.chunk);
         let start = physical + u64::from(low) * PAGE_SIZE;
         let size = u64::from(high - low) * PAGE_SIZE;
@@ -732,7 +734,7 @@ impl Segments {
         }
         let before = *run;
         if low > run.first && high < run.end {
-            // In the middle of the run: the pages stay, as zero pages of one's own.
+            // Pages in the middle of the run stay, as zero pages in a chunk of the segment's own.
             if !run.own {
                 work.spend(unshare(chunks, accounts, account, machine, run)?);
             }
@@ -745,7 +747,7 @@ impl Segments {
         let shown = run.shown(segment.window, number, physical);
         machine.change(run.mapping, shown);
         work.spend(1);
-        // A shared chunk has no objects, and its pages are still someone else's.
+        // A shared chunk has no objects, and its pages are still in use elsewhere.
         if run.own {
             let start = physical + u64::from(low) * PAGE_SIZE;
             if run.objects {
@@ -761,9 +763,9 @@ impl Segments {
         Ok(true)
     }
 
-    /// Begins to make the (new, empty) segment `to`, of the same account, a copy of `from`, and does a step of
-    /// it. What is written to either before the last step is done is in the copy or is not. On an error
-    /// what has been copied stays, and the caller destroys `to`.
+    /// Begins to make the (new, empty) segment `to`, of the same account, a copy of `from`, and does a step of it.
+    /// Writes to either segment before the last step may be in the copy or not. On an error what has been copied stays,
+    /// and the caller destroys `to`.
     pub fn copy(
         &mut self,
         machine: &mut impl Machine,
@@ -820,13 +822,13 @@ impl Segments {
         }
     }
 
-    /// Whether a chunk may be in one place more. A run is left for every free chunk, and those that are set aside: what
-    /// is promised to an account it gets, however much others share.
+    /// Whether a chunk may be in one place more. A run is kept for every free chunk, and those that are set aside, so
+    /// that promises are kept however much others share.
     fn may_share(&self) -> bool {
         self.has_room_for(1, 0)
     }
 
-    /// Whether there may be so many more runs that are of no free chunk, and half as many more set aside.
+    /// Whether there is room for `runs` more runs that are not for free chunks, and for half of `aside` more set aside.
     fn has_room_for(&self, runs: usize, aside: usize) -> bool {
         2 * (self.runs + runs + self.chunks.free()) + self.set_aside + aside <= 2 * self.max_runs
     }
@@ -858,7 +860,7 @@ impl Segments {
         };
         work.spend(2);
         if original.objects && machine.has_objects(shown.physical, shown.size) {
-            // Pages with objects are never shared for copy on write.
+            // Pages with objects are never shared by copy on write: they are copied at once.
             let chunk = Segments::allocate(&mut self.chunks, &mut self.accounts, account)?;
             let at = self.chunks.address(chunk);
             machine.copy(shown.physical, at + (shown.physical - physical), shown.size);
@@ -869,7 +871,7 @@ impl Segments {
                 return Err(Error::NoMemory);
             }
             let rights = SHARED;
-            // The right to write is taken away first, so that nothing is written while the chunk becomes shared.
+            // The right to write is taken away first, so that no program writes while the chunk becomes shared.
             if original.own {
                 work.spend(1);
                 if !machine.change(original.mapping, Shown { rights, ..shown }) {
@@ -905,9 +907,10 @@ impl Segments {
 
     /// Ends a segment. It is taken apart by [`Segments::reap`], and its window is in use until then.
     pub fn destroy(&mut self, id: Id) -> Result<(), Error> {
-        // What has ended may have left room for those that could not go.
+        // The end of a segment may make room for the removal of stuck copies.
         self.stuck = 0;
-        // What its segment shares with a copy goes back to that step by step. Nobody reaches the copy meanwhile.
+        // If it is a copy, the chunks that it shares go back to its segment step by step. No client reaches the copy
+        // meanwhile.
         let copy = self.segment(id)?.copy.as_mut();
         if copy.and_then(frozen::Copy::give_up).is_some() {
             if !self.leaving.contains(&id) {
@@ -924,7 +927,7 @@ impl Segments {
         let (account, owed) = segment.forgive();
         self.accounts.change(account, |a| a.owed -= owed);
         self.leave_to_copy(&mut segment);
-        // It may have been waiting to go, before its own segment ended. Its number is another one's from now on.
+        // It may be in `leaving`, if its own segment has ended since. Another segment may get its number from now on.
         if let Some(at) = self.leaving.iter().position(|leaving| *leaving == id) {
             self.leaving.remove(at);
             self.stuck = 0;
@@ -934,14 +937,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether there are ended segments to be taken apart. Copies that cannot go for want of kernel memory do not
-    /// count: to wait for them would be to wait for ever. They are tried again when another segment ends.
+    /// Whether there are ended segments to be taken apart. Copies that cannot be removed for lack of kernel memory do
+    /// not count, since a wait for them might never end. They are tried again when another segment ends.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty() || self.stuck < self.leaving.len()
     }
 
-    /// Does a step of taking ended segments apart. The windows of those that are gone are handed to `give`.
+    /// Does a step of taking ended segments apart. Passes the windows of those that are gone to `give`.
     pub fn reap(&mut self, machine: &mut impl Machine, give: &mut impl FnMut(u64, u64)) {
         if self.stuck < self.leaving.len() {
             self.stuck = match self.let_one_go(machine) {
@@ -963,22 +966,23 @@ impl Segments {
                 self.accounts.change(account, |a| a.segments -= 1);
             }
         }
-        // That gave back mappings, for want of which copies may be stuck: one is tried in between, and at the end all.
+        // That freed mappings, for lack of which copies may be stuck: one copy is tried after each step, and all at the
+        // end.
         self.stuck = match self.ended.is_empty() {
             true => 0,
             false => self.leaving.len().saturating_sub(1),
         };
     }
 
-    /// Does a step of letting the copy go whose turn it is. False if that cannot be now: then it is the next one's
-    /// turn.
+    /// Does a step of removing the first copy of `leaving`. Returns false if that is impossible now: then the next one
+    /// is first.
     fn let_one_go(&mut self, machine: &mut impl Machine) -> bool {
         let Some(copy) = self.leaving.front().copied() else {
             return false;
         };
         match self.release(machine, copy) {
             Ok(Progress::More(_)) => {}
-            // Its window shows what the segment has, and is nobody else's as long as that is so.
+            // Its window still shows chunks of the segment, and cannot be reused before that ends.
             Err(_) if self.get(copy).is_ok_and(Self::shares) => {
                 self.leaving.rotate_left(1);
                 return false;
@@ -991,7 +995,7 @@ impl Segments {
         true
     }
 
-    /// Takes pages out of segments that have ended.
+    /// Removes pages from segments that have ended.
     fn take_apart(&mut self, machine: &mut impl Machine) {
         let Segments {
             chunks,
@@ -1007,8 +1011,9 @@ impl Segments {
                     return;
                 }
                 work.spend(1);
-                // All of it: a run may have been longer once. A copy that shows the chunk too, since it could have no
-                // bytes of its own, knows of no objects, and nobody would destroy them later.
+                // The whole chunk, since the run may have been longer once. Also if a copy still shows the chunk,
+                // because it got no bytes of its own: the copy does not track objects, so they would never be
+                // destroyed.
                 if run.objects && !work.clear(machine, chunks.address(run.chunk), CHUNK) {
                     return;
                 }
@@ -1029,7 +1034,8 @@ impl Segments {
     }
 }
 
-/// Gives a run a chunk of its own with the same content: the work. The mapping is not yet changed.
+/// Gives a run a chunk of its own with the same content, and returns the units of work. Does not change the mapping
+/// yet.
 fn unshare(
     chunks: &mut Chunks,
     accounts: &mut Accounts,
@@ -1047,7 +1053,7 @@ fn unshare(
             run.pages() * PAGE_SIZE,
         );
         work += run.pages();
-        // Shared, so this is not the last place.
+        // The chunk is shared, so this is not its last place.
         let _ = chunks.leave(run.chunk);
         run.chunk = chunk;
     }
@@ -1074,8 +1080,8 @@ fn drop_run(
     }
 }
 
-/// Destroys what objects have been made in memory after it was cleared and before it was hidden: with one
-/// processor none, since nobody runs in between, with several a few.
+/// Destroys objects that were made in memory after it was cleared and before it was unmapped: with one processor none,
+/// since no program runs in between, with several a few.
 fn clear_late(machine: &mut impl Machine, physical: u64, size: u64) {
     while machine.destroy_objects(physical, size, STEP) == STEP {}
 }

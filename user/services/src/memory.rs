@@ -138,13 +138,13 @@ pub trait Segment {
     fn objects_from(&self, offset: u64) -> Result<u64, Error>;
     /// Gives the pages of the range back, a step at a time; they read as zero afterwards, and objects in them die.
     /// Returns how many bytes from the start of the range on are done. Errors: `Invalid` if the range does not consist
-    /// of pages of the segment, or this is a frozen copy; `WouldBlock` if the next chunk is owed and only partly in the
-    /// range. May be repeated.
+    /// of pages of the segment, or this is a frozen copy; `WouldBlock` if an owed chunk is only partly in the range;
+    /// that chunk is then wanted next. May be repeated.
     fn discard(&self, offset: u64, size: u64) -> Result<u64, Error>;
     /// Makes all pages of the range present, a step at a time, so that touching them cannot fail for want of memory.
     /// For programs that write into the memory of others and must not be stopped by a lack of memory. Returns how many
     /// bytes from the start of the range on are done. Errors: `Invalid` if the range is not all in the segment;
-    /// `WouldBlock` if the next chunk is owed; `NoMemory`. May be repeated.
+    /// `WouldBlock` if a chunk of it is owed, which is then wanted next; `NoMemory`. May be repeated.
     fn populate(&self, offset: u64, size: u64) -> Result<u64, Error>;
     /// Bytes that the server manages, how many the account of the segment can still take now, and how many are present
     /// in the segment. Errors: none of its own. May be repeated.

@@ -1,9 +1,9 @@
-//! Frozen copies: what a segment holds at one instant, kept while it changes.
+//! Frozen copies: the contents of a segment at one instant, kept while the segment changes.
 //!
-//! To copy a segment chunk by chunk takes long if it is large, and whoever is saved stands still meanwhile. So a
+//! Copying a large segment chunk by chunk takes long, and a process that is being saved is stopped meanwhile. So a
 //! segment is frozen at once: its copy takes its window, with all mappings in it, and the segment gets another window,
-//! with one mapping for each stretch of chunks that shows the first window without the right to write (*shown*). What the
-//! segment does not share with its copy any more, it has in its new window:
+//! with one mapping for each stretch of chunks that shows the first window without the right to write (*shown*). The
+//! chunks that the segment no longer shares with its copy are in its new window:
 //!
 //! ```text
 //! region of the segment -> new window:  [ own ][ shown ........... ][ own ][ shown ]
@@ -11,14 +11,14 @@
 //! region of the copy ---> old window:   [ copy ][ lent ........... ][ copy ][ lent ]
 //! ```
 //!
-//! Whoever writes to a lent chunk makes the server *part* it: the segment keeps its memory, which moves to the new window,
-//! and the copy gets bytes of its own. So pages with kernel objects stay where they are, and what the copy takes of memory is charged to
-//! the account of the copy. If that may not have more, the copy shows what the segment has from then on: it is not
-//! [`Segments::is_intact`] any more. So a program does not suffer from being copied, and a page that was there never goes
-//! away from a copy.
+//! At a write to a lent chunk the server *parts* it: the segment keeps its memory, which moves to the new window, and
+//! the copy gets bytes of its own. So pages with kernel objects stay where they are, and the memory of the copy is
+//! charged to the copy's account. If that account may not have more, the copy shows the segment's memory from then on:
+//! it is not [`Segments::is_intact`] any more. So being copied does not harm a program, and a present page never
+//! disappears from a copy.
 //!
-//! When the copy is not wanted any more ([`Segments::release`]) the segment gets its old window back, if it
-//! has parted little, or else the rest of the chunks moves into the new one, step by step.
+//! When the copy is released ([`Segments::release`]) the segment gets its old window back if few chunks were parted;
+//! else the other chunks move into the new window, step by step.
 use super::runs::Runs;
 use super::{
     accounts, drop_run, Id, Machine, Progress, Refusal, Run, Segment, Segments, Shown, Work, CHUNK,
@@ -32,32 +32,33 @@ use proto::Error;
 /// Most stretches of chunks of a segment that is frozen: each costs a mapping.
 pub const MAX_STRETCHES: usize = 32;
 
-/// With at most so many chunks that were parted a segment gets its old window back, in one step.
+/// At most this many parted chunks let a segment get its old window back, in one step.
 const FEW: usize = 12;
 
-/// Most chunks that one question about present pages is about.
+/// Most chunks that one request for present pages searches.
 const MOST_PRESENT: u64 = 32;
 
-/// What a frozen segment has below its own runs.
+/// The region below a frozen segment's own runs.
 #[derive(Debug)]
 pub(super) struct Below {
     /// The copy, in whose window the lent runs are.
     copy: Id,
     /// Runs that the segment shares with its copy. They are charged to the segment's account.
     pub(super) lent: Runs,
-    /// The mappings that show them: by the number of the first chunk, the number behind the last one, and the mapping.
+    /// The mappings that show the lent runs: by the number of the first chunk, the number behind the last one, and the
+    /// mapping.
     shown: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Below {
-    /// Twice the runs that there can be more when all that is lent is parted: one for each chunk, if the copy shows
-    /// that and has no bytes of its own; and one for each stretch that is cut in two, for which both of its parts are
-    /// lent.
+    /// Twice the number of further runs that parting all lent chunks can need: one for each chunk of which the copy
+    /// gets no bytes of its own and shows the segment's; and one for each stretch that is cut in two, both parts of
+    /// which are lent.
     fn aside(&self) -> usize {
         aside(self.lent.len(), self.shown.len())
     }
 
-    /// Takes away a mapping that shows what is below: false if there is none any more.
+    /// Removes a mapping that shows the region below. Returns false if there is none any more.
     fn hide_one(&mut self, machine: &mut impl Machine) -> bool {
         match self.shown.pop_last() {
             Some((_, (_, mapping))) => {
@@ -69,40 +70,40 @@ impl Below {
     }
 }
 
-/// What a frozen copy knows of its segment.
+/// The relation of a frozen copy to its segment.
 #[derive(Debug)]
 pub(super) struct Copy {
-    /// The segment, while it is there.
+    /// The segment, while it exists.
     of: Option<Id>,
     /// The account of the segment, which stays while lent runs are charged to it.
     pub(super) lender: accounts::Id,
-    /// Nothing of it is missing.
+    /// It has all of its original contents.
     intact: bool,
-    /// It is not wanted any more: nothing is kept for it.
+    /// It is being released: parted chunks are not kept for it.
     ending: bool,
-    /// What was lent by a segment that has ended.
+    /// Runs lent by a segment that has ended.
     left: Runs,
 }
 
 impl Copy {
-    /// The segment that it has something in common with.
+    /// The segment with which it shares chunks.
     pub(super) const fn of(&self) -> Option<Id> {
         self.of
     }
 
-    /// It is not wanted any more, and may lack something from now on: the segment that it has something in common with.
+    /// Begins its release, so that it may lack contents from now on. Returns the segment with which it shares chunks.
     pub(super) fn give_up(&mut self) -> Option<Id> {
         (self.intact, self.ending) = (false, true);
         self.of
     }
 }
 
-/// [`Below::aside`] of so many chunks in so many stretches.
+/// [`Below::aside`] of `lent` chunks in `stretches` stretches.
 const fn aside(lent: usize, stretches: usize) -> usize {
     (3 * lent).saturating_sub(stretches)
 }
 
-/// How a segment of this window shows a stretch of chunks of what is below.
+/// How a segment with this window shows a stretch of chunks of the region below.
 const fn shown(window: u64, from: u64, to: u64) -> Shown {
     Shown {
         address: window + from * CHUNK,
@@ -112,13 +113,13 @@ const fn shown(window: u64, from: u64, to: u64) -> Shown {
     }
 }
 
-/// Where a run is parted from the copy.
+/// A run that is parted from the copy.
 struct Parting {
     run: Run,
     copy: Id,
     /// The copy's account.
     account: accounts::Id,
-    /// Where the copy is shown.
+    /// The window of the copy.
     window: u64,
 }
 
@@ -128,7 +129,7 @@ impl Segments {
         segment.ok_or(Error::NotFound)
     }
 
-    /// [`Error::Invalid`] for a frozen copy, which nobody changes.
+    /// [`Error::Invalid`] for a frozen copy, which cannot be changed.
     pub(super) fn not_a_copy(&self, id: Id) -> Result<(), Error> {
         match self.get(id)?.copy {
             Some(_) => Err(Error::Invalid),
@@ -136,9 +137,10 @@ impl Segments {
         }
     }
 
-    /// Freezes a segment: its copy, in this account. The segment goes on in this window, as large as the one it had. To
-    /// be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors: [`Error::Limit`] if it has a
-    /// copy or is one, or is too scattered; [`Error::WouldBlock`] if it owes something.
+    /// Freezes a segment, and returns its copy, in this account. The segment continues in this window, as large as its
+    /// old one. The copy has to be completed by [`Segments::copy_on`] before anybody writes to the segment. Errors:
+    /// [`Error::Limit`] if the segment has a copy or is one, or is too scattered; [`Error::WouldBlock`] if it owes
+    /// chunks.
     pub fn freeze(
         &mut self,
         machine: &mut impl Machine,
@@ -189,7 +191,7 @@ impl Segments {
             ending: false,
             left: Runs::default(),
         });
-        // It is not forgotten while something is charged to it.
+        // The lender's account is kept while runs are charged to it.
         self.accounts.change(lender, |a| a.segments += 1);
         Ok(copy)
     }
@@ -228,7 +230,7 @@ impl Segments {
         None
     }
 
-    /// Does a step of completing a frozen copy: it gets bytes of its own of all chunks that may hold objects.
+    /// Does a step of completing a frozen copy: it gets bytes of its own for all chunks that may hold objects.
     pub(super) fn freeze_on(
         &mut self,
         machine: &mut impl Machine,
@@ -252,14 +254,15 @@ impl Segments {
         }
     }
 
-    /// Whether a frozen copy has all that it had at the beginning.
+    /// Whether a frozen copy still has all of its original contents.
     #[must_use]
     pub fn is_intact(&self, copy: Id) -> bool {
         let copy = self.get(copy).ok().and_then(|c| c.copy.as_ref());
         copy.is_some_and(|copy| copy.intact)
     }
 
-    /// Parts a chunk from the frozen copy, if it is lent to one: the segment has it for itself from now on. The units of work.
+    /// Parts a chunk from the frozen copy, if it is lent to one: from then on only the segment has it. Returns the
+    /// units of work.
     pub(super) fn part(
         &mut self,
         machine: &mut impl Machine,
@@ -324,7 +327,7 @@ impl Segments {
         let Some((&from, &(to, mapping))) = stretch else {
             return Err(Error::Broken);
         };
-        // What is shown before the chunk keeps the mapping, if there is anything.
+        // The chunks before this one, if any, keep the mapping.
         let behind = shown(window, number + 1, to);
         if from < number {
             if !machine.change_below(id, mapping, shown(window, from, number)) {
@@ -362,8 +365,8 @@ impl Segments {
         Ok(3)
     }
 
-    /// Gives the copy what it had of a chunk that the segment has taken over: as bytes of its own, or as one more place for a
-    /// chunk that is shared by copy on write. The units of work; `None` if that is impossible.
+    /// Keeps the contents of a chunk that the segment has taken over for the copy: as bytes of its own, or as one more
+    /// place for a chunk that is shared by copy on write. Returns the units of work; `None` if that is impossible.
     fn keep(&mut self, machine: &mut impl Machine, parting: &Parting, number: u64) -> Option<u64> {
         let Parting { run, account, .. } = *parting;
         let mut kept = Run {
@@ -392,7 +395,8 @@ impl Segments {
         Some(work + self.place(machine, parting, number, kept)?)
     }
 
-    /// Puts a run into a copy, which has the chunk already: the units of work. `None` if it cannot be mapped.
+    /// Puts a run into a copy, which has been charged for the chunk. Returns the units of work; `None` if it cannot be
+    /// mapped.
     fn place(
         &mut self,
         machine: &mut impl Machine,
@@ -424,8 +428,8 @@ impl Segments {
         Some(1)
     }
 
-    /// The first pages that are present in a segment, or a frozen copy, from this offset on: offset and size. It ends
-    /// at a page that is not, or after [`MOST_PRESENT`] chunks. [`Error::WouldBlock`] if the segment owes something.
+    /// The first run of pages present in a segment, or a frozen copy, from this offset on: offset and size. The run
+    /// ends at an absent page, or after [`MOST_PRESENT`] chunks. [`Error::WouldBlock`] if the segment owes chunks.
     pub fn present_from(&self, id: Id, offset: u64) -> Result<(u64, u64), Error> {
         self.all_has_come(id)?;
         let segment = self.get(id)?;
@@ -467,13 +471,14 @@ impl Segments {
             }
         }
         if end == 0 {
-            // Only runs without a page behind the offset are passed by, and there is one at most.
+            // Only runs without a page behind the offset are skipped, and there is at most one.
             return Err(Error::NotFound);
         }
         Ok((start, end - start))
     }
 
-    /// Does a step of giving the segment back what it shares with this frozen copy, which is not intact from then on.
+    /// Does a step of giving the chunks shared with this frozen copy back to the segment. The copy is not intact from
+    /// then on.
     pub fn release(&mut self, machine: &mut impl Machine, copy: Id) -> Result<Progress, Error> {
         let Some(state) = &mut self.segment(copy)?.copy else {
             return Err(Error::Invalid);
@@ -507,7 +512,7 @@ impl Segments {
         Ok(Progress::Done)
     }
 
-    /// Gives a segment its old window back, and the copy the other one: whether that was possible.
+    /// Gives a segment its old window back, and the copy the other one. Returns whether that was possible.
     fn go_back(&mut self, machine: &mut impl Machine, id: Id, copy: Id) -> Result<bool, Error> {
         let old = self.get(copy)?.window;
         let size = self.get(id)?.size;
@@ -534,13 +539,13 @@ impl Segments {
         segment.runs = core::mem::take(&mut below.lent);
         let window = core::mem::replace(&mut segment.window, old);
         self.segment(copy)?.window = window;
-        // Who has its region would go on reading the segment, and whoever gets that window next.
+        // Otherwise holders of the copy's region could go on reading the segment, and the next user of that window.
         machine.withdraw(copy, window, size);
         self.unfrozen(machine, id, copy)?;
         Ok(true)
     }
 
-    /// Drops what a copy has for itself.
+    /// Drops the copy's own runs.
     fn drop_copies(&mut self, machine: &mut impl Machine, copy: Id) -> Result<(), Error> {
         let Segments {
             chunks,
@@ -561,7 +566,7 @@ impl Segments {
         Ok(())
     }
 
-    /// A segment has nothing in common with its copy any more.
+    /// Ends the relation between a segment and its copy, which share nothing any more.
     fn unfrozen(&mut self, machine: &mut impl Machine, id: Id, copy: Id) -> Result<(), Error> {
         if let Some(mut below) = self.segment(id)?.below.take() {
             while below.hide_one(machine) {
@@ -575,7 +580,7 @@ impl Segments {
         Ok(())
     }
 
-    /// A segment ends while it has a copy: what it has lent stays with that, charged to the account of the segment.
+    /// For a segment that ends while it has a copy: its lent runs stay with the copy, charged to the segment's account.
     pub(super) fn leave_to_copy(&mut self, segment: &mut Segment) {
         let Some(below) = &mut segment.below else {
             return;
@@ -588,13 +593,13 @@ impl Segments {
         }
     }
 
-    /// Whether a segment is a copy that has something in common with its segment.
+    /// Whether a segment is a copy that shares chunks with its segment.
     pub(super) const fn shares(segment: &Segment) -> bool {
         matches!(&segment.copy, Some(copy) if copy.of.is_some())
     }
 }
 
-/// How a segment that has ended is taken apart.
+/// Taking apart a segment that has ended.
 impl Segment {
     /// Whether nothing is left of it.
     pub(super) fn is_empty(&self) -> bool {
@@ -606,13 +611,13 @@ impl Segment {
         self.runs.is_empty() && left && shown
     }
 
-    /// The last run of it.
+    /// Its last run.
     pub(super) fn last_run(&self) -> Option<(u64, Run)> {
         let left = self.copy.as_ref();
         self.runs.last().or_else(|| left?.left.last())
     }
 
-    /// Removes the last run: the accounts that the place and the chunk were charged to.
+    /// Removes the last run. Returns the accounts that the place and the chunk were charged to.
     pub(super) fn remove_run(&mut self, number: u64, run: &Run) -> (accounts::Id, accounts::Id) {
         let payer = self.payer(run);
         if self.runs.remove(number).is_some() {
@@ -627,15 +632,15 @@ impl Segment {
         }
     }
 
-    /// Takes away a mapping that showed what was below.
+    /// Removes a mapping that shows the region below.
     pub(super) fn hide_one(&mut self, machine: &mut impl Machine) {
         if let Some(below) = &mut self.below {
             below.hide_one(machine);
         }
     }
 
-    /// The account that a run's chunk is charged to: what a copy has in common by copy on write is charged to the account
-    /// that lent it.
+    /// The account that a run's chunk is charged to: a chunk that a copy shares by copy on write is charged to the
+    /// account that lent it.
     fn payer(&self, run: &Run) -> accounts::Id {
         match &self.copy {
             Some(copy) if !run.own => copy.lender,

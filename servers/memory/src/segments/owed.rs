@@ -1,26 +1,26 @@
 //! Chunks that a segment owes: their bytes are still to come from its *supplier*.
 //!
-//! Whoever makes a segment of what stands elsewhere (a restore, of an image) need not have all of it there before
-//! somebody runs in it. He says which chunks are owed, and supplies one after the other; who touches an owed one waits
-//! until it has come. An owed chunk is promised to the segment's account and taken when it comes, so it never fails to
-//! come for want of memory that others have.
+//! A server that fills a segment from elsewhere (as a restore does, from an image) need not have read all of it before
+//! a process runs in it. As the supplier it says which chunks are owed, and supplies one after the other; a thread that
+//! touches an owed chunk waits until it has come. An owed chunk is promised to the segment's account and taken when it
+//! comes, so that its supply never fails because others have taken the memory.
 //!
-//! Nothing is done about a segment that owes something and would need all of its bytes: it is not copied and not frozen, and no pages
-//! of an owed chunk are made present or given back one by one. That is [`Error::WouldBlock`], and the chunk is wanted next.
+//! Requests that would need owed bytes are refused with [`Error::WouldBlock`]: copying and freezing a segment that owes
+//! chunks, and making single pages of an owed chunk present or giving them back; such a chunk is then wanted next.
 use super::{accounts, Id, Machine, Refusal, Run, Segment, Segments, Work, CHUNK, PAGES};
 use abi::PAGE_SIZE;
 use alloc::collections::BTreeMap;
 use proto::Error;
 
-/// The chunks that a segment owes. They are stretches of chunks, of which there are no more than chunks that are owed:
-/// each has the room that is left for the run of a free chunk.
+/// The chunks that a segment owes. Stored as stretches, of which there are at most as many as owed chunks: each takes
+/// the memory that is kept for the run of a free chunk.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
     /// First number of each stretch, and the number behind its last one.
     stretches: BTreeMap<u64, u64>,
-    /// How many chunks that are.
+    /// The number of owed chunks.
     count: usize,
-    /// The one that somebody needs, and that is to come next.
+    /// The chunk that a thread waits for, to be supplied next.
     wanted: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Owed {
         self.count += (to - from) as usize;
     }
 
-    /// Takes the chunks `from..to`, all of one stretch, out of it.
+    /// Takes the chunks `from..to`, all of one stretch, out of the set.
     fn remove(&mut self, from: u64, to: u64) {
         let Some((start, end)) = self.from(from) else {
             return;
@@ -68,19 +68,19 @@ impl Owed {
     }
 }
 
-/// What a supplier is told.
+/// The answer to a supplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// How many chunks are still owed.
     pub chunks: u64,
-    /// The offset of the one that somebody waits for.
+    /// The offset of the chunk that a thread waits for.
     pub wanted: Option<u64>,
 }
 
 impl Segments {
-    /// From now on the segment owes the chunks from `offset` on, of which nothing is there, to its supplier. Errors:
-    /// `Invalid` also if the segment is a copy, is frozen, has some of these chunks, or owes some already and not all;
-    /// `NoMemory` if its account may not take so many.
+    /// Marks the `size` bytes of chunks from `offset` on, of which no page is present, as owed. Errors: `Invalid` also
+    /// if the segment is a copy, is frozen, has some of these chunks, or owes some already and not all; `NoMemory` if
+    /// its account may not take so many.
     pub fn owe(&mut self, id: Id, offset: u64, size: u64) -> Result<(), Refusal> {
         let segment = self.get(id)?;
         let end = offset.checked_add(size);
@@ -105,9 +105,9 @@ impl Segments {
         Ok(())
     }
 
-    /// The pages of this range, all of one chunk, come: those that stand at the same places of the first chunk of the
-    /// segment `source`. The other pages of the chunk are zero. With no size all of them are. What is not owed any more
-    /// has come before, and stays as it is.
+    /// Supplies the pages of this range, all of one chunk, from the same places in the first chunk of the segment
+    /// `source`. The other pages of the chunk become zero, all of them if the size is 0. A chunk that is not owed any
+    /// more has come before, and stays as it is.
     pub fn supply(
         &mut self,
         machine: &mut impl Machine,
@@ -119,7 +119,7 @@ impl Segments {
         let number = offset / CHUNK;
         let pages = offset.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
         let segment = self.get(id)?;
-        // An offset behind its end may be as high as a number can be.
+        // Checked first: `number + 1` would overflow for the highest offsets.
         if !pages || offset >= segment.size || end > segment.size.min((number + 1) * CHUNK) {
             return Err(Error::Invalid.into());
         }
@@ -155,7 +155,7 @@ impl Segments {
         let bytes = self.chunks.address(run.ok_or(Error::Invalid)?.chunk);
         let segment = self.get(id)?;
         let (window, account) = (segment.window, segment.account);
-        // It is promised.
+        // The chunk is promised to the account, so there is one.
         let chunk = self.chunks.allocate().ok_or(Error::NoMemory)?;
         let physical = self.chunks.address(chunk);
         let mut run = Run {
@@ -185,7 +185,7 @@ impl Segments {
         Ok(())
     }
 
-    /// What is still owed.
+    /// What the segment still owes.
     pub fn left(&self, id: Id) -> Result<Left, Error> {
         let owed = &self.get(id)?.owed;
         Ok(Left {
@@ -194,7 +194,7 @@ impl Segments {
         })
     }
 
-    /// [`Error::WouldBlock`] for a chunk that is owed, which comes next.
+    /// [`Error::WouldBlock`] for a chunk that is owed, which is then wanted next.
     pub(super) fn has_come(&mut self, id: Id, number: u64) -> Result<(), Error> {
         let owed = &mut self.segment(id)?.owed;
         if owed.is_empty() || !owed.contains(number) {
@@ -204,7 +204,7 @@ impl Segments {
         Err(Error::WouldBlock)
     }
 
-    /// [`Error::WouldBlock`] for a segment that owes something.
+    /// [`Error::WouldBlock`] for a segment that owes chunks.
     pub(super) fn all_has_come(&self, id: Id) -> Result<(), Error> {
         match self.get(id)?.owed.is_empty() {
             true => Ok(()),
@@ -212,8 +212,8 @@ impl Segments {
         }
     }
 
-    /// The pages `from..to` are not wanted: chunks of which nothing else is are not owed any more. Whether the step
-    /// sufficed. [`Error::WouldBlock`] if something else is of such a chunk.
+    /// Ends the debt for the chunks that are wholly in the pages `from..to`, which are discarded. Returns whether the
+    /// step sufficed. [`Error::WouldBlock`] if an owed chunk is only partly in the range.
     pub(super) fn waive(
         &mut self,
         id: Id,
@@ -254,7 +254,7 @@ impl Segments {
 }
 
 impl Segment {
-    /// It owes nothing any more, since it ends: its account, and how many chunks are free of the promise.
+    /// Ends its debt, since it ends. Returns its account, and how many chunks are no longer promised for it.
     pub(super) fn forgive(&mut self) -> (accounts::Id, usize) {
         let owed = core::mem::take(&mut self.owed);
         (self.account, owed.count)

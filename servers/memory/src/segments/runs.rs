@@ -81,7 +81,7 @@ impl Runs {
             .map(|(number, run)| (*number, *run))
     }
 
-    /// The first number from this one on whose run may hold objects.
+    /// The first chunk number from this one on whose run may hold objects.
     pub(super) fn objects_from(&self, number: u64) -> Option<u64> {
         self.objects.range(number..).next().copied()
     }

@@ -18,9 +18,9 @@ struct Model {
     bytes: BTreeMap<u64, u8>,
     objects: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Shown>,
-    /// Those that show what is below a segment.
+    /// Mappings that show the region below a segment.
     through: BTreeMap<u64, Id>,
-    /// What is below segments, and where they are exported since they were frozen.
+    /// The regions below segments, and where segments are exported since they were frozen.
     below: BTreeMap<Id, u64>,
     exported: BTreeMap<Id, u64>,
     /// Windows of copies that nobody may read any more.
@@ -28,11 +28,11 @@ struct Model {
     next: u64,
     fail_map: bool,
     fail_change: bool,
-    /// With so many mappings kernel memory is out.
+    /// At this many mappings there is no more kernel memory.
     most_mappings: Option<usize>,
-    /// A page that gets an object right after the next look for some.
+    /// A page that gets an object right after the next search for some.
     appears: Option<u64>,
-    /// Units of work since the last look.
+    /// Units of work since this was last reset.
     work: u64,
 }
 
@@ -173,7 +173,7 @@ struct World {
     model: Model,
     windows: Vec<(usize, u64)>,
     created: u64,
-    /// Most work of a step so far.
+    /// The most work that a step has done so far.
     worst: u64,
     total: u64,
 }
@@ -181,7 +181,7 @@ struct World {
 const SIZE: u64 = 8 * CHUNK;
 
 impl World {
-    /// With one account, that may have everything.
+    /// With one account, which may have everything.
     fn new(chunks: u64) -> Self {
         World::with_spare(chunks, 0)
     }
@@ -191,7 +191,7 @@ impl World {
         memory.add(0x10_0000, chunks * CHUNK);
         memory.finish();
         let mut model = Model::default();
-        // What was there before.
+        // Old contents.
         for page in 0..chunks * PAGES {
             model.bytes.insert(0x10_0000 + page * 4096, 0xee);
         }
@@ -228,7 +228,7 @@ impl World {
         self.model.below.remove(&id);
     }
 
-    /// Freezes a segment, all steps: the copy.
+    /// Freezes a segment in all steps, and returns the copy.
     fn freeze(&mut self, id: usize, account: accounts::Id) -> Result<usize, Refusal> {
         self.created += 1;
         let window = self.created << 40;
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Ends a frozen copy: in how many steps its segment was given back what it shared.
+    /// Releases a frozen copy, and returns how many steps it took to give its segment back the shared chunks.
     fn release(&mut self, copy: usize) -> u64 {
         let mut steps = 1;
         let known = self.segments.get(copy).unwrap();
@@ -280,7 +280,7 @@ impl World {
             .1
     }
 
-    /// One request or fault, and how much work it was. What is to be done again is.
+    /// Makes one request or fault, and counts its work. Repeats it if it is to be made again.
     fn step<T>(
         &mut self,
         mut f: impl FnMut(&mut Segments, &mut Model) -> Result<T, Refusal>,
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// A step of taking apart: whether it changed anything.
+    /// Does a step of taking segments apart. Returns whether it changed anything.
     fn reap(&mut self) -> bool {
         let ended = self.segments.has_ended();
         let leaving = self.segments.leaving.len();
@@ -320,7 +320,7 @@ impl World {
         while self.reap() {}
     }
 
-    /// All steps of a request about a range: how many.
+    /// Makes a request about a range in all its steps, and returns how many.
     fn whole(
         &mut self,
         (offset, size): (u64, u64),
@@ -386,7 +386,7 @@ impl World {
         })
     }
 
-    /// Puts objects into a page that is there.
+    /// Puts objects into a present page.
     fn objects(&mut self, id: usize, page: u64, count: u64) {
         let address = self.window(id) + page * 4096;
         let (_, rights) = self.model.find(address).unwrap();
@@ -437,7 +437,7 @@ fn zero_pages_appear_and_go() {
     assert_eq!(w.free(), w.total);
 }
 
-/// Memory that was another's is shown to nobody before it is zeroed, whichever way it comes.
+/// Memory of an ended segment is zeroed before another client can see it, in whichever way that gets it.
 #[test]
 fn nobody_sees_what_another_left() {
     let mut w = World::new(16);
@@ -458,7 +458,7 @@ fn nobody_sees_what_another_left() {
     assert_eq!(w.access(next, 0, None), zero, "S2: what has ended");
 }
 
-/// A request about what is not the client's, or not there at all, is an error and changes nothing.
+/// A request beyond the client's segment, or about a missing one, is an error and changes nothing.
 #[test]
 fn a_request_stays_within_its_segment() {
     let mut w = World::new(32);
@@ -484,7 +484,7 @@ fn a_request_stays_within_its_segment() {
     );
 }
 
-/// Whoever writes to a copy writes to that copy alone.
+/// A write to a copy changes only that copy.
 #[test]
 fn a_copy_is_nobody_elses() {
     let mut w = World::new(16);
@@ -563,8 +563,8 @@ fn a_failed_mapping_costs_nothing() {
     w.access(id, 0, None).unwrap();
 }
 
-/// A page that two segments share is written to, and its mapping cannot be changed: it stays that of both, whose chunk nobody
-/// else gets while it is shown.
+/// A page that two segments share is written to, and its mapping cannot be changed: both still share it, and nobody
+/// else gets the chunk while it is shown.
 #[test]
 fn a_failed_change_leaves_what_is_shared() {
     let mut w = World::new(8);
@@ -594,7 +594,7 @@ fn a_failed_change_leaves_what_is_shared() {
     assert_eq!(w.access(b, 0, Some(4)), Ok(4));
 }
 
-/// Whatever there is in a segment, a step does no more than its bound, and the next one is another request.
+/// Whatever a segment holds, a step does no more than its bound, and the next step is another request.
 #[test]
 fn no_step_does_more_than_its_bound() {
     let mut w = World::new(300);
@@ -628,7 +628,7 @@ fn no_step_does_more_than_its_bound() {
     assert!(w.worst <= MOST_WORK, "{} of {MOST_WORK}", w.worst);
 }
 
-/// While segments with a million objects are taken apart, somebody else's faults are served.
+/// While segments with a million objects are taken apart, faults of other clients are served.
 #[test]
 fn others_are_served_while_what_has_ended_goes() {
     let mut w = World::new(300);
@@ -654,7 +654,7 @@ fn others_are_served_while_what_has_ended_goes() {
     assert_eq!(w.free(), w.total - 8 * CHUNK);
 }
 
-/// What is promised to one account is there, whatever others have taken, and whatever they share.
+/// Memory promised to one account is available, whatever others have taken, and whatever they share.
 #[test]
 fn promises_are_kept() {
     let mut w = World::with_spare(100, 10);
@@ -667,7 +667,7 @@ fn promises_are_kept() {
     let copy = w.create_in(w.account, 200 * CHUNK).unwrap();
     w.copy(hostile, copy).unwrap();
     assert_eq!(w.access(copy, 0, Some(1)), Err(NO_MEMORY));
-    // Somebody new is promised something, of the spare.
+    // A new account is promised chunks of the spare.
     let new = w.segments.create_account(limits(10, 100)).unwrap();
     assert_eq!(w.segments.create_account(limits(1, 100)), Err(NO_MEMORY));
     let third = w.create_in(new, 100 * CHUNK).unwrap();
@@ -676,7 +676,7 @@ fn promises_are_kept() {
     assert_eq!(w.access(victim, 20 * PAGES, None), Err(NO_MEMORY));
     assert_eq!(w.segments.usage(promised).1, 0);
     assert_eq!(w.free(), 0);
-    // What has ended is nobody's: whoever finds no memory asks again, and there is some.
+    // Memory of ended segments becomes free: a request that finds no memory is repeated, and there is some.
     w.segments.end_account(w.account);
     w.populate(victim, 0, 50 * CHUNK).unwrap();
     assert_eq!(w.access(victim, 50 * PAGES, None), Err(NO_MEMORY));
@@ -704,13 +704,14 @@ fn promises_are_kept_whatever_is_shared() {
     assert!(w.free() > w.total / 2);
     w.populate(victim, 0, 20 * CHUNK)
         .expect("S2: what is promised is there");
-    // All memory, though as much is shared as can be.
+    // All memory can be taken, though as much is shared as possible.
     let rest = w.create_in(w.account, 400 * CHUNK).unwrap();
     assert_eq!(w.populate(rest, 0, 400 * CHUNK), Err(NO_MEMORY));
     assert_eq!(w.free(), 0, "memory that cannot be had");
 }
 
-/// The same when a segment was frozen before all others shared what they could: what it is written to then takes nobody's place.
+/// The same when a segment was frozen before all others shared as much as possible: writes to it then take nobody's
+/// place.
 #[test]
 fn promises_are_kept_whatever_is_frozen() {
     let mut w = World::new(400);
@@ -719,7 +720,7 @@ fn promises_are_kept_whatever_is_frozen() {
     let hostile = w.segments.create_account(limits(0, 300)).unwrap();
     let first = w.create_in(hostile, 100 * CHUNK).unwrap();
     w.populate(first, 0, 100 * CHUNK).unwrap();
-    // The copy gets no memory of its own: it shows what the segment has.
+    // The copy gets no memory of its own: it shows the segment's memory.
     let copies = w.segments.create_account(limits(0, 1)).unwrap();
     let copy = w.freeze(first, copies).unwrap();
     let mut refused = false;
@@ -755,11 +756,11 @@ fn limits_are_of_the_account() {
         made.push(w.create_in(account, SIZE).unwrap());
     }
     assert_eq!(w.create_in(account, SIZE), Err(NO_MEMORY));
-    // Pieces that two segments share count twice.
+    // Chunks that two segments share count twice.
     w.populate(made[0], 0, 6 * CHUNK).unwrap();
     assert_eq!(w.copy(made[0], made[1]), Err(NO_MEMORY));
     w.segments.destroy(made[1]).unwrap();
-    // A segment counts until it has gone.
+    // A segment counts until it has been taken apart.
     assert_eq!(w.create_in(account, SIZE), Err(Refusal::Again));
     w.reap_all();
     made[1] = w.create_in(account, SIZE).unwrap();
@@ -796,7 +797,7 @@ fn a_copy_knows_its_original() {
     assert_eq!(w.free(), w.total);
 }
 
-/// A copy has what was there when it was frozen, whatever becomes of the segment, and the segment is like any other.
+/// A copy keeps the contents at the freeze, whatever becomes of the segment, and the segment behaves like any other.
 #[test]
 fn a_frozen_copy_is_of_one_instant() {
     let mut w = World::new(64);
@@ -810,14 +811,14 @@ fn a_frozen_copy_is_of_one_instant() {
     assert_eq!(w.free(), before.0, "freezing takes memory");
     assert_eq!(w.freeze(a, copies), Err(Refusal::Error(Error::Limit)));
     assert_eq!(w.freeze(copy, copies), Err(Refusal::Error(Error::Limit)));
-    // Nobody changes a copy, whatever he has of it.
+    // A copy cannot be changed, by any request.
     let other = w.create_in(copies, SIZE).unwrap();
     assert_eq!(w.populate(copy, 0, SIZE), Err(INVALID));
     assert_eq!(w.discard(copy, 0, SIZE), Err(INVALID));
     assert_eq!(w.copy(copy, other), Err(INVALID));
     let fault = w.step(|s, m| s.fault(m, copy, 5 * 4096, WRITE));
     assert_eq!(fault, Err(INVALID));
-    // Written, made present beside what is there, given back, made present elsewhere.
+    // Pages are written, made present beside others, given back, and made present elsewhere.
     assert_eq!(w.access(a, 40, None), Ok(41));
     assert_eq!(w.access(a, 40, Some(7)), Ok(7));
     assert_eq!(w.access(a, 41, None), Ok(42));
@@ -835,7 +836,7 @@ fn a_frozen_copy_is_of_one_instant() {
         assert!(w.segments.is_intact(copy), "{rights}");
     }
     assert!(w.model.find(w.window(copy) + 70 * 4096).is_none());
-    // As the model has it.
+    // Compare with the model.
     for id in [a, copy] {
         let (mut at, mut pages) = (0, Vec::new());
         while let Ok((offset, size)) = w.segments.present_from(id, at) {
@@ -879,7 +880,7 @@ fn a_frozen_copy_is_of_one_instant() {
     assert!(w.worst <= MOST_WORK);
 }
 
-/// Freezing is one step however large a segment is, and so is its end if little was written meanwhile.
+/// Freezing is one step however large a segment is, and so is the release if little was written meanwhile.
 #[test]
 fn freezing_takes_as_long_for_a_large_segment() {
     let mut w = World::new(400);
@@ -903,7 +904,7 @@ fn freezing_takes_as_long_for_a_large_segment() {
         w.reap_all();
         assert_eq!(w.segments.taken(copies), 0);
     }
-    // Scattered.
+    // A scattered segment.
     w.discard(a, 0, 200 * CHUNK).unwrap();
     for number in 0..33 {
         w.access(a, number * 2 * PAGES, Some(1)).unwrap();
@@ -912,7 +913,8 @@ fn freezing_takes_as_long_for_a_large_segment() {
     assert!(w.worst <= MOST_WORK);
 }
 
-/// A copy that waits to go, and whose segment and account end meanwhile, is gone once: its number is somebody else's.
+/// A copy that waits for its removal, and whose segment and account end meanwhile, is removed only once: its number may
+/// be another segment's by then.
 #[test]
 fn a_copy_that_waits_to_go_ends_nobody_else() {
     let mut w = World::new(256);
@@ -925,7 +927,7 @@ fn a_copy_that_waits_to_go_ends_nobody_else() {
     let copies = w.segments.create_account(limits(0, 64)).unwrap();
     let [first, second] =
         [(a, w.account), (b, copies)].map(|(id, account)| w.freeze(id, account).unwrap());
-    // It takes several steps to give back what the first one shares.
+    // Releasing the first copy takes several steps.
     for number in (1..20).map(|n| 2 * n) {
         w.access(a, number * PAGES, Some(9)).unwrap();
     }
@@ -948,7 +950,7 @@ fn a_copy_that_waits_to_go_ends_nobody_else() {
     assert_eq!(w.free(), w.total);
 }
 
-/// Who may not have more gets no copy; the segment has all that it had.
+/// An account that may not have more gets no intact copy; the segment keeps all of its contents.
 #[test]
 fn a_copy_without_memory_is_not_intact() {
     let mut w = World::new(64);
@@ -967,7 +969,7 @@ fn a_copy_without_memory_is_not_intact() {
         !w.segments.is_intact(copy),
         "a copy that lacks something is called whole"
     );
-    // Nobody who reads it meets a page that is not there.
+    // A reader of the copy finds every page present.
     for number in 0..8 {
         assert!(w.model.find(w.window(copy) + number * CHUNK).is_some());
     }
@@ -977,7 +979,7 @@ fn a_copy_without_memory_is_not_intact() {
         let value = if number < 3 { 99 } else { number as u8 + 1 };
         assert_eq!(w.access(a, number * PAGES, None), Ok(value));
     }
-    // Objects cannot be copied at all: no copy.
+    // Chunks with objects need memory of the copy's account at once: no copy.
     w.objects(a, 0, 1);
     w.objects(a, PAGES, 1);
     w.objects(a, 2 * PAGES, 1);
@@ -996,8 +998,8 @@ fn a_copy_without_memory_is_not_intact() {
     assert!(w.model.mappings.is_empty() && w.model.below.is_empty());
 }
 
-/// Copies that wait to go, of an account that has ended: what was promised to that is another's, and nothing is taken
-/// for them when their segments are written to.
+/// Copies that wait for their removal, in an account that has ended: its promise is another account's, and writes to
+/// their segments take nothing for them.
 #[test]
 fn nothing_is_kept_for_a_copy_that_has_ended() {
     let mut w = World::new(64);
@@ -1030,7 +1032,7 @@ fn nothing_is_kept_for_a_copy_that_has_ended() {
         "it lacks what was written to"
     );
     let other = other.unwrap();
-    // Who was promised all has all.
+    // The account that was promised everything gets everything.
     for from in (0..all).step_by(8) {
         let count = (all - from).min(8) as u64;
         let id = w.create_in(other, SIZE).unwrap();
@@ -1050,7 +1052,7 @@ fn nothing_is_kept_for_a_copy_that_has_ended() {
     assert!(w.model.mappings.is_empty());
 }
 
-/// Where objects were and are no more nobody looks for them, and a page that has none cannot get one unseen.
+/// Chunks that hold no objects any more are not searched again, and a page without one cannot get one unnoticed.
 #[test]
 fn where_objects_were_nobody_looks() {
     let mut w = World::new(128);
@@ -1081,7 +1083,7 @@ fn where_objects_were_nobody_looks() {
         "what has some keeps the right"
     );
     assert_eq!(rights(&w, 5) & OBJECTS, 0, "what has none has no right");
-    // Somebody makes one between the look and the end of the right.
+    // A program makes an object between the search and the removal of the right.
     w.objects(a, 7 * PAGES, 1);
     let made = w.model.find(w.window(a) + 7 * CHUNK).unwrap().0;
     w.model.objects.remove(&made);
@@ -1093,7 +1095,7 @@ fn where_objects_were_nobody_looks() {
     assert_eq!(w.objects_from(a, 91 * CHUNK), Err(Error::NotFound));
 }
 
-/// Pages with objects stay where they are, and are known.
+/// Pages with objects stay where they are, and are found.
 #[test]
 fn objects_stay_with_the_segment() {
     let mut w = World::new(64);
@@ -1113,7 +1115,7 @@ fn objects_stay_with_the_segment() {
     assert_eq!(w.access(a, 5 * PAGES, Some(77)), Ok(77));
     let kept = w.model.find(w.window(copy) + 5 * CHUNK).unwrap().0;
     assert_eq!(w.model.bytes[&kept], 6);
-    // An object where none was: the chunk is parted first.
+    // An object in a chunk without one: the chunk is parted first.
     w.objects(a, 7 * PAGES, 1);
     let kept = w.model.find(w.window(copy) + 7 * CHUNK).unwrap().0;
     assert!(!w.model.objects.contains_key(&kept), "an object in a copy");
@@ -1125,7 +1127,7 @@ fn objects_stay_with_the_segment() {
     assert_eq!(w.model.objects(), 0);
 }
 
-/// The segment ends, or its whole account: the copy has everything still, until it ends.
+/// The segment ends, or its whole account: the copy keeps everything, until it ends.
 #[test]
 fn a_frozen_copy_outlives_its_segment() {
     let mut w = World::new(64);
@@ -1174,7 +1176,7 @@ fn segments_behave_like_arrays() {
         let mut w = World::new(40);
         let promised = w.segments.create_account(limits(5, 10)).unwrap();
         let copies = w.segments.create_account(limits(0, 12)).unwrap();
-        // A frozen copy, of which segment, and what that had.
+        // A frozen copy, its segment, and the contents of that at the freeze.
         let mut frozen: Option<(usize, usize, Vec<u8>)> = None;
         let mut generator = Rng::with_seed(seed);
         let mut random = |n: u64| generator.u64(..n);
@@ -1213,7 +1215,7 @@ fn segments_behave_like_arrays() {
                         w.reap_all();
                         match w.freeze(id, copies) {
                             Ok(copy) => frozen = Some((copy, id, plain[&id].clone())),
-                            // For what may hold objects.
+                            // The chunks that may hold objects need memory.
                             Err(error) => assert_eq!(error, NO_MEMORY),
                         }
                     }
@@ -1228,7 +1230,7 @@ fn segments_behave_like_arrays() {
                     Some((copy, ..)) if random(2) == 0 => {
                         w.release(copy);
                     }
-                    // The server does what is to be done.
+                    // The server does the steps of the release itself.
                     Some((copy, ..)) => w.segments.destroy(copy).unwrap(),
                 },
                 (36, Some(id)) => {
@@ -1247,7 +1249,7 @@ fn segments_behave_like_arrays() {
                     if done.is_ok() {
                         plain.get_mut(&id).unwrap()[page as usize..(page + size) as usize].fill(0);
                     } else {
-                        // Out of memory in the middle: pages before are gone, later not.
+                        // Out of memory in the middle: earlier pages are gone, later ones are not.
                         for p in page..page + size {
                             if let Ok(value) = w.access(id, p, None) {
                                 plain.get_mut(&id).unwrap()[p as usize] = value;
@@ -1285,8 +1287,8 @@ fn segments_behave_like_arrays() {
     }
 }
 
-/// A process that ends while a copy of it fails takes its objects with it, although the copy shows its memory: whoever gets that
-/// next finds none there.
+/// A process that ends after its copy got no memory: its objects are destroyed, although the copy shows its memory, and
+/// the next user of that memory finds none.
 #[test]
 fn objects_of_what_a_copy_shows_end_with_the_segment() {
     for first in [true, false] {
@@ -1313,8 +1315,8 @@ fn objects_of_what_a_copy_shows_end_with_the_segment() {
     }
 }
 
-/// What a frozen copy shares cannot be given back while kernel memory is out. What has ended behind it gives some
-/// back, and nobody waits for ever.
+/// The chunks of a frozen copy cannot be given back while there is no kernel memory. Segments that have ended after it
+/// free some, and no request waits for ever.
 #[test]
 fn a_copy_that_cannot_go_holds_up_nobody() {
     for behind in [true, false] {
@@ -1325,11 +1327,11 @@ fn a_copy_that_cannot_go_holds_up_nobody() {
         let other = w.create();
         w.populate(other, 0, SIZE).unwrap();
         let copy = w.freeze(a, w.account).unwrap();
-        // So many that the segment does not take its old window back.
+        // So many parted chunks that the segment does not get its old window back.
         for number in (1..20).map(|n| 2 * n) {
             w.access(a, number * PAGES, Some(9)).unwrap();
         }
-        // There is room when all that the other segment has is gone.
+        // There is room when the other segment is gone completely.
         w.model.most_mappings = Some(w.model.mappings.len() - 7);
         w.segments.destroy(copy).unwrap();
         if behind {
@@ -1358,8 +1360,8 @@ fn a_copy_that_cannot_go_holds_up_nobody() {
     }
 }
 
-/// Managers do at most 32 steps for a frozen copy (`MOST_STEPS` of `process::live`): so many chunks with objects a
-/// process may have that is saved while it goes on.
+/// Managers do at most 32 steps for a frozen copy (`MOST_STEPS` of `process::live`): a process that is saved while it
+/// runs may have this many chunks with objects.
 #[test]
 fn a_copy_of_chunks_with_objects_is_made_in_few_steps() {
     for (chunks, pages) in [(100, PAGES), (250, 1)] {
@@ -1389,7 +1391,7 @@ fn a_copy_of_chunks_with_objects_is_made_in_few_steps() {
 
 const WAITS: Refusal = Refusal::Error(Error::WouldBlock);
 
-/// Segment `from` has pages of these values at the beginning of its first chunk: what a supplier supplies.
+/// Fills the first pages of the first chunk of segment `from` with these values, for a supplier to supply.
 fn supplies(w: &mut World, from: usize, pages: &[u8]) {
     for (page, value) in pages.iter().enumerate() {
         w.access(from, page as u64, Some(*value)).unwrap();
@@ -1403,7 +1405,7 @@ fn what_is_owed_comes_from_the_supplier_and_from_nobody_else() {
     w.step(|s, _| s.owe(id, CHUNK, 3 * CHUNK)).unwrap();
     supplies(&mut w, source, &[1, 2, 3]);
     let first = PAGES;
-    // Whoever touches it waits, and says what he waits for.
+    // A thread that touches an owed chunk waits, and the chunk is reported as wanted.
     for access in [READ, WRITE, OBJECTS] {
         let fault = w.step(|s, m| s.fault(m, id, (2 * PAGES + 1) * 4096, access));
         assert_eq!(fault, Err(WAITS), "A1: zeros instead of what is owed");
@@ -1412,10 +1414,10 @@ fn what_is_owed_comes_from_the_supplier_and_from_nobody_else() {
     assert_eq!(left(&w).wanted, Some(2 * CHUNK), "what is wanted next");
     assert_eq!(w.populate(id, 0, 2 * CHUNK), Err(WAITS));
     assert_eq!(left(&w).wanted, Some(CHUNK));
-    // What is not owed is as ever.
+    // Other chunks behave as ever.
     assert_eq!(w.access(id, 0, Some(9)), Ok(9));
     assert_eq!(w.access(id, 4 * PAGES, None), Ok(0));
-    // Nothing that needs all of it.
+    // Requests that need all chunks are refused.
     let other = w.create();
     assert_eq!(
         w.step(|s, m| s.copy(m, id, other)).err(),
@@ -1443,7 +1445,7 @@ fn what_is_owed_comes_from_the_supplier_and_from_nobody_else() {
             "A1: page {page} of what has come"
         );
     }
-    // It is the segment's own, and what comes once more changes nothing.
+    // The chunk is the segment's own, and a second supply changes nothing.
     w.access(id, first + 1, Some(77)).unwrap();
     let again = w.step(|s, m| s.supply(m, id, (offset, 2 * 4096), source));
     assert_eq!(again.unwrap().chunks, 2);
@@ -1453,7 +1455,7 @@ fn what_is_owed_comes_from_the_supplier_and_from_nobody_else() {
         "S3: what comes twice is done twice"
     );
     assert_eq!(w.access(source, 1, None), Ok(2));
-    // Nothing but zeros, and the last one: then it is a segment as any other.
+    // Only zeros, and the last owed chunk: then the segment is like any other.
     w.step(|s, m| s.supply(m, id, (2 * CHUNK, 0), source))
         .unwrap();
     assert_eq!(w.access(id, 2 * PAGES, None), Ok(0));
@@ -1489,7 +1491,7 @@ fn only_what_can_be_owed_is_and_only_from_what_is_there_it_comes() {
     w.step(|s, _| s.owe(id, CHUNK, CHUNK)).unwrap();
     let twice = w.step(|s, _| s.owe(id, 0, 2 * CHUNK));
     assert_eq!(twice, Err(INVALID), "S2: a chunk is owed twice");
-    // Pages that are not there are nobody's to be read.
+    // Absent pages of the source cannot be supplied.
     supplies(&mut w, source, &[1]);
     for range in [
         (CHUNK + 4 * 4096, 4096),
@@ -1541,7 +1543,7 @@ fn what_is_owed_is_promised() {
     );
     w.step(|s, _| s.owe(id, 0, 6 * CHUNK)).unwrap();
     assert_eq!(w.segments.taken(account), 6 * CHUNK);
-    // Others take all that they can.
+    // The other account takes all that it can.
     let mut taken = 0;
     while w.access(other, taken * PAGES, Some(1)).is_ok() {
         taken += 1;
@@ -1559,7 +1561,7 @@ fn what_is_owed_is_promised() {
         );
     }
     assert_eq!(w.segments.usage(account).1, 0);
-    // One that ends owes nothing.
+    // A segment that ends owes nothing.
     w.destroy(other);
     let ends = w.create_in(account, SIZE).unwrap();
     w.step(|s, _| s.owe(ends, 0, 8 * CHUNK)).unwrap();
@@ -1587,7 +1589,7 @@ fn what_is_given_back_is_not_owed() {
     supplies(&mut w, source, &[4]);
     w.step(|s, _| s.owe(id, 0, 8 * CHUNK)).unwrap();
     let left = |w: &World| w.segments.left(id).unwrap().chunks;
-    // A part of an owed chunk must have come first.
+    // Only whole owed chunks can be given back.
     for (offset, size) in [(0, 4096), (CHUNK - 4096, 2 * CHUNK), (CHUNK, CHUNK + 4096)] {
         assert_eq!(
             w.discard(id, offset, size),
@@ -1599,7 +1601,7 @@ fn what_is_given_back_is_not_owed() {
     w.discard(id, 2 * CHUNK, 2 * CHUNK).unwrap();
     assert_eq!(left(&w), 6);
     assert_eq!(w.access(id, 2 * PAGES, None), Ok(0));
-    // The last chunk has no last page.
+    // The last chunk is not whole.
     w.discard(id, 7 * CHUNK, CHUNK - 4096).unwrap();
     assert_eq!(left(&w), 5);
     assert_eq!(w.segments.taken(w.account), (5 + 2) * CHUNK);
