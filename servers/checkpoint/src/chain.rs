@@ -1,11 +1,11 @@
-//! The pages of an incremental image that are not in it: those of its parent, of that one's parent, and so on.
+//! The pages of an incremental image that are not in it: those of its parent, of the parent's parent, and so on.
 //!
-//! An image says of a page that it is what it was in the parent ([`crate::meta::Same`]), and no more: the parent may
-//! have it, or leave it to its own parent. [`Chain`] is the images from a parent on, each checked to be the one that
-//! the image before it was written for, and to have what is left to it. So the pages that a chain can give are those
-//! that its files have.
+//! An image says only that a page is the same as in its parent ([`crate::meta::Same`]): the parent may have it, or
+//! leave it to its own parent. [`Chain`] is the images from a parent on. Each is checked to be the one that its child
+//! was written for, and to have the pages that are left to it. So a chain can supply exactly the pages that its files
+//! have.
 //!
-//! Where the bytes of an image come from is the affair of [`Bytes`].
+//! [`Bytes`] hides where the bytes of an image come from.
 
 use crate::file::{self, Bad, Header, Table, ENTRY_BYTES, HEADER_BYTES, MAX_RUN_BYTES};
 use crate::meta::{self, Identity, Meta, Parent, Place, Run, Same, Segment};
@@ -15,18 +15,18 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Most images in a row, so that what is asked for a page is bounded.
+/// Most images in a chain, so that the search for a page is bounded.
 pub const MAX_IMAGES: usize = 128;
 
 /// The bytes of an image.
 pub trait Bytes {
-    /// How many there are.
+    /// How many bytes there are.
     fn size(&self) -> u64;
-    /// Fills `into` with those from `offset` on; a sentence if that is impossible.
+    /// Fills `into` with the bytes from `offset` on; a sentence if that is impossible.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String>;
 }
 
-/// What came of reading so many bytes of a file.
+/// Checks the result of a read of `wanted` bytes of a file.
 ///
 /// # Errors
 /// A sentence, if not all of them came.
@@ -51,18 +51,18 @@ impl Bytes for &[u8] {
     }
 }
 
-/// All of an image but its pages.
+/// An image except its pages.
 pub struct Read {
     /// Its header.
     pub header: Header,
     /// Its description.
     pub meta: Meta,
-    /// What is in the file of its runs.
+    /// Where its runs are in the file, and their checksums.
     pub table: Table,
 }
 
 impl Read {
-    /// What is needed of it to find the pages of its processes. The description has none any more.
+    /// The parts of it that are needed to find pages. Takes the runs out of the description.
     #[must_use]
     pub fn of_pages(header: &Header, meta: &mut Meta, table: Table) -> Self {
         let meta = Meta {
@@ -81,8 +81,8 @@ impl Read {
     }
 }
 
-/// Reads all of an image but its pages. `room` is told how much memory the next part needs, and says whether there is so much;
-/// the processor has `features`.
+/// Reads an image except its pages. `room` gets how much memory the next part needs, and returns whether it is
+/// available; `features` are those of the processor.
 ///
 /// # Errors
 /// A sentence that says what is wrong with it.
@@ -107,7 +107,7 @@ pub fn read(
     let meta = file::decode_meta(&header, &description, room).map_err(words)?;
     drop(description);
     let runs = meta.runs.len() as u64;
-    // The pages of a run, and what is in the file of them.
+    // A buffer for the pages of a run, and one for their bytes in the file.
     ask(runs * Table::READING + 2 * MAX_RUN_BYTES as u64)?;
     let mut table = vec![0; (ENTRY_BYTES * runs) as usize];
     bytes.read(header.table_at(&meta), &mut table)?;
@@ -119,7 +119,7 @@ pub fn read(
     })
 }
 
-/// Checks what is between the description and the pages.
+/// Checks the padding between the description and the pages.
 ///
 /// # Errors
 /// A sentence, if it is anything but zeros, or cannot be read.
@@ -129,7 +129,8 @@ pub fn check_padding(bytes: &impl Bytes, header: &Header) -> Result<(), String> 
     file::check_padding(&padding).map_err(|bad| bad.to_string())
 }
 
-/// Reads the pages of the run with this number, and checks them. `packed` is for what is in the file of a compressed one.
+/// Reads the pages of the run with this number, and checks them. `packed` is a buffer for the bytes of a compressed
+/// run.
 ///
 /// # Errors
 /// A sentence, if they cannot be read, or do not match their checksum.
@@ -155,7 +156,7 @@ pub fn read_run(
     file::unpack(run, packed, pages).map_err(words)
 }
 
-/// An image whose pages others leave to it.
+/// An image of a chain.
 pub struct Image<B> {
     bytes: B,
     header: Header,
@@ -166,16 +167,16 @@ pub struct Image<B> {
     table: Table,
     parent: Option<Parent>,
     same: Vec<Same>,
-    /// The run whose bytes stand in `pages`.
+    /// The run whose pages are in `pages`.
     loaded: Option<usize>,
     pages: Vec<u8>,
-    /// What is in the file of a run, while it is decompressed.
+    /// The compressed bytes of a run, while it is decompressed.
     packed: Vec<u8>,
 }
 
-/// Where a page is, as one image says it.
+/// Where a page is according to one image.
 enum Page {
-    /// In this run of it, the number of bytes from its start.
+    /// In this run, at this offset in bytes.
     Here(usize, usize),
     /// In its parent, at the same offset of this process.
     Parent(u32),
@@ -184,7 +185,7 @@ enum Page {
 }
 
 impl<B: Bytes> Image<B> {
-    /// Reads all of an image but its pages, as [`read`] does.
+    /// Reads an image except its pages, as [`read`] does.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.
@@ -197,7 +198,7 @@ impl<B: Bytes> Image<B> {
         Ok(Image::of(bytes, all))
     }
 
-    /// The image of which all but the pages has been read.
+    /// The image that has been read except its pages.
     pub fn of(
         bytes: B,
         Read {
@@ -240,7 +241,7 @@ impl<B: Bytes> Image<B> {
         let lists = self.runs.len() * size_of::<Run>()
             + self.table.memory()
             + self.same.len() * size_of::<Same>();
-        // While its parent is asked for what is left to it that is a list of its own.
+        // The check that the parent has the pages left to it takes a list of its own.
         let left = self.same.len() * size_of::<Stretch>();
         (2 * lists + left + names.sum::<usize>() + 2 * MAX_RUN_BYTES + 4096) as u64
     }
@@ -262,7 +263,7 @@ impl<B: Bytes> Image<B> {
         self.table.bytes()
     }
 
-    /// What tells it from others.
+    /// What distinguishes it from other images.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -277,7 +278,7 @@ impl<B: Bytes> Image<B> {
         })
     }
 
-    /// As [`Image::run_from`], of what the parent has.
+    /// As [`Image::run_from`], for the pages that are left to the parent.
     fn same_from(&self, place: Place) -> usize {
         self.same.partition_point(|same| {
             Place {
@@ -299,8 +300,8 @@ impl<B: Bytes> Image<B> {
         }
     }
 
-    /// The first page of a process, of those from an offset on, that neither it has nor its parent. `steps` counts what was
-    /// looked at for that.
+    /// The first page of a process from an offset on that the image neither has nor leaves to its parent. Adds the
+    /// number of lookups to `steps`.
     fn missing(
         &self,
         (process, mut offset): (u32, u64),
@@ -323,8 +324,8 @@ impl<B: Bytes> Image<B> {
         None
     }
 
-    /// Checks what its description does not say: what is in front of its pages, and each of these against its checksum.
-    /// `done` is told how many bytes were looked at since.
+    /// Checks the parts that its description does not cover: the padding, and all pages against their checksums. `done`
+    /// gets the number of bytes of each checked piece.
     ///
     /// # Errors
     /// A sentence that says what is wrong with it.
@@ -336,7 +337,7 @@ impl<B: Bytes> Image<B> {
         Ok(())
     }
 
-    /// The bytes of a run, which match their checksum.
+    /// The pages of a run, checked against their checksum.
     fn load(&mut self, number: usize) -> Result<&[u8], String> {
         if self.loaded != Some(number) {
             self.loaded = None;
@@ -357,13 +358,14 @@ fn memory(process: u32, offset: u64) -> Place {
     }
 }
 
-/// An image and all that it is based on, it first.
+/// An image and its parents; the image is first.
 pub struct Chain<B> {
     images: Vec<Image<B>>,
 }
 
 impl<B: Bytes> Chain<B> {
-    /// Begins with the parent `image` of an image that leaves these pages to it (none yet, if that is still to be written).
+    /// A chain that begins with `image`, the parent of an image that leaves these pages to it (none, if that image is
+    /// still to be written).
     ///
     /// # Errors
     /// If it does not have these pages.
@@ -373,7 +375,7 @@ impl<B: Bytes> Chain<B> {
         Ok(Chain { images })
     }
 
-    /// The chain that begins with `image`, which leaves pages to the first one of this.
+    /// The chain that begins with `image`, the child of this chain's first one.
     #[must_use]
     pub fn led_by(mut self, image: Image<B>) -> Self {
         self.images.insert(0, image);
@@ -386,14 +388,14 @@ impl<B: Bytes> Chain<B> {
         self.images.iter().map(Image::memory).sum()
     }
 
-    /// The image that is still missing. One to which nothing is left is not.
+    /// The parent that is still missing. A parent is not needed if no page is left to it.
     #[must_use]
     pub fn wanted(&self) -> Option<&Parent> {
         let last = self.images.last()?;
         last.parent.as_ref().filter(|_| !last.same.is_empty())
     }
 
-    /// Adds the one that is missing.
+    /// Adds the missing image.
     ///
     /// # Errors
     /// If it is not that one, does not have the pages that are left to it, or there are too many.
@@ -416,7 +418,7 @@ impl<B: Bytes> Chain<B> {
         self.images.iter()
     }
 
-    /// What those on which it is based were called when the one before each was written.
+    /// The paths of the parents, each as it was when its child was written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let based = self.images.iter().filter(|image| !image.same.is_empty());
         based.filter_map(|image| Some(image.parent.as_ref()?.path.as_str()))
@@ -433,7 +435,8 @@ impl<B: Bytes> Chain<B> {
         self.images.len() < MAX_IMAGES
     }
 
-    /// Which process of the first image is likely to have the most in common with each of these: none twice.
+    /// For each of these processes the one of the first image that is likely to share most pages with it; none is used
+    /// twice.
     #[must_use]
     pub fn twins(&self, processes: &[meta::Process]) -> Vec<Option<u32>> {
         let theirs = self
@@ -445,7 +448,7 @@ impl<B: Bytes> Chain<B> {
             theirs.0 == process.manager && theirs.2 == process.name
         };
         let mut twins = vec![None; processes.len()];
-        // With the number that it had before, if it still does the same.
+        // The process with the same number, if it has the same manager and name.
         for (number, process) in processes.iter().enumerate() {
             if theirs.get(number).is_some_and(|theirs| is(theirs, process)) {
                 taken[number] = true;
@@ -465,7 +468,8 @@ impl<B: Bytes> Chain<B> {
         twins
     }
 
-    /// Reads a page of the memory of a process of the first image: whether there is one. If not, it is zero.
+    /// Reads a page of the memory of a process of the first image. Returns false if there is none, and so the page is
+    /// zero.
     ///
     /// # Errors
     /// A sentence, if it cannot be read or does not match its checksum.
@@ -473,7 +477,7 @@ impl<B: Bytes> Chain<B> {
         self.page_at(memory(process, offset), into)
     }
 
-    /// As [`Chain::page`], of either segment of the process. Control segments have their pages in the image itself.
+    /// As [`Chain::page`], for both segments of the process. Pages of control segments are always in the image itself.
     ///
     /// # Errors
     /// As those of [`Chain::page`].
@@ -496,8 +500,9 @@ impl<B: Bytes> Chain<B> {
     }
 }
 
-/// Checks that a parent has what is left to it. What it does not have would be zero, and not be left to it. How many of its runs
-/// and of those that it leaves to others were looked at: each once, though the same page may be left to it for many processes.
+/// Checks that a parent has the pages that are left to it; a missing page would be zero, and zero pages are not left to
+/// a parent. Returns how many lookups that took: one per run or stretch, even if the same page is left to it for many
+/// processes.
 fn has_all<B: Bytes>(parent: &Image<B>, left: &[Same]) -> Result<usize, String> {
     let left = left.iter();
     let left = left.map(|same| (memory(same.theirs, same.offset), same.bytes()));
@@ -513,10 +518,10 @@ fn has_all<B: Bytes>(parent: &Image<B>, left: &[Same]) -> Result<usize, String> 
     Ok(steps)
 }
 
-/// Pages that lie one after another, and their bytes.
+/// Consecutive pages: the first place, and their bytes.
 pub type Stretch = (Place, u64);
 
-/// Stretches that touch or overlap are one; all by rising place.
+/// Sorts stretches by place, and joins those that touch or overlap.
 pub(crate) fn joined(mut all: Vec<Stretch>) -> Vec<Stretch> {
     all.sort_unstable_by_key(|(place, _)| *place);
     all.dedup_by(|(place, bytes), (last, length)| {
@@ -530,8 +535,8 @@ pub(crate) fn joined(mut all: Vec<Stretch>) -> Vec<Stretch> {
     all
 }
 
-/// Where the parent of the image at `child` may lie, whose path was `parent` when the image was written: beside the
-/// image under the same name, or where it was. For an image whose directory has been moved, the first is right.
+/// The paths at which the parent of the image at `child` may be, which was at `parent` when the image was written:
+/// beside the image under the same name, or at its old path. If the images' directory was moved, the first is right.
 #[must_use]
 pub fn places(child: &str, parent: &str) -> [String; 2] {
     let directory = child.rfind('/').map_or("", |at| &child[..=at]);
@@ -546,7 +551,7 @@ pub(crate) mod tests {
 
     const FEATURES: [u64; 2] = [1, 1];
 
-    /// An image of a description, whose pages each consist of one value: that of `fill` for run and page.
+    /// An image of a description. Each byte of a page has the value that `fill` returns for run and page.
     pub(crate) fn image(meta: &Meta, fill: impl Fn(usize, usize) -> u8) -> Vec<u8> {
         image_of(meta, fill, false)
     }
@@ -663,7 +668,7 @@ pub(crate) mod tests {
             let mut chain = Chain::new(open(&bytes), &[]).expect("nothing is left to it");
             chain.add(open(other))
         };
-        // One byte of one page is another one, and the checksums are right.
+        // One byte of one page differs, and the checksums are right.
         let mut meta = sample();
         meta.runs = Image::open(&first[..], FEATURES, |_| true)
             .expect("it is good")
@@ -671,7 +676,7 @@ pub(crate) mod tests {
         let other = image_of(&meta, |run, page| (run * 16 + page + 2) as u8, true);
         let why = add(&other).expect_err("S1: another image is taken for the parent");
         assert!(why.contains("another image"), "{why}");
-        // What is left to it must be there.
+        // The parent must have the pages that are left to it.
         for (process, offset, pages) in [(0, 0, 2), (0, 0x3000, 1), (0, 0x4000, 41), (1, 0, 1)] {
             let left = Same {
                 process: 0,
@@ -686,7 +691,7 @@ pub(crate) mod tests {
         assert_eq!(add(&first), Ok(()));
     }
 
-    /// However many processes have a page in common, its owner is asked for it once.
+    /// However many processes share a page, it is looked up once in the parent.
     #[test]
     fn what_is_left_to_a_parent_is_looked_for_once() {
         const RUNS: u64 = 10_000;

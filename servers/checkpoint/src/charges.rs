@@ -1,32 +1,32 @@
-//! Whose kernel memory the objects of restored processes are.
+//! Accounting of the kernel memory that restored processes' objects take.
 //!
-//! The kernel charges an object to the space that creates it, so all that is restored is charged to the checkpointer. It
-//! keeps account of it: a job may have a part of its kernel memory for what lives of what was restored for it, and all
-//! jobs a larger part. The shell, job 0, has no limit.
+//! The kernel charges an object to the space that creates it, so all that is restored is charged to the checkpointer.
+//! It keeps account of that: living objects that were restored for a job may take a part of the checkpointer's kernel
+//! memory, and those of all jobs a larger part. The shell, job 0, has no limit.
 //!
-//! That processes have ended does not mean that nothing is left of them: a thread in a space of an image can make
-//! objects in the memory of somebody else, and when the space ends they are the checkpointer's to pay for, as long as
-//! they live. So a charge is given back when what the checkpointer pays for has become so much less, and not before.
+//! Objects can outlive the processes: a thread in a restored space can make objects in another process's memory, and
+//! when the space ends the checkpointer pays for them as long as they live. So a charge is given back only when the
+//! kernel memory that the checkpointer pays for has become less by that amount.
 
 use crate::turns::Job;
 use alloc::vec::Vec;
 
 /// The part of the kernel memory that a job may have.
 const JOB_PART: u64 = 4;
-/// The part of it that is kept from all jobs.
+/// The part of it that jobs cannot have.
 const KEPT_PART: u64 = 4;
 
 /// A charge, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u64);
 
-/// What a job is charged for.
+/// A charge of a job.
 #[derive(Debug)]
 struct Taken {
     number: Number,
     job: Job,
     bytes: u64,
-    /// The processes have ended. What they had may be there for a while, and what they left elsewhere for ever.
+    /// The processes have ended. Their objects may live on for a while, and objects that they left elsewhere for ever.
     is_over: bool,
 }
 
@@ -47,7 +47,7 @@ impl Charges {
         }
     }
 
-    /// Charges a job for so many bytes of kernel memory, of `total`; nothing if it has too many then.
+    /// Charges a job for so many bytes of kernel memory, of `total`; `None` if it would have too many then.
     pub fn take(&mut self, job: Job, bytes: u64, total: u64) -> Option<Number> {
         let sum = |of: &dyn Fn(Job) -> bool| -> u64 {
             let those = self.taken.iter().filter(|taken| of(taken.job));
@@ -69,13 +69,13 @@ impl Charges {
         Some(number)
     }
 
-    /// The processes for which this was charged have ended. It is given back by [`Charges::settle`].
+    /// Notes that the processes of this charge have ended. [`Charges::settle`] gives it back.
     pub fn end(&mut self, number: Number) {
         let taken = self.taken.iter_mut().find(|taken| taken.number == number);
         if let Some(taken) = taken {
             taken.is_over = true;
         }
-        // Without objects nothing is left, whatever else is in use.
+        // A charge without objects ends at once, whatever else is in use.
         self.taken.retain(|taken| !taken.is_over || taken.bytes > 0);
     }
 
@@ -85,9 +85,9 @@ impl Charges {
         self.taken.iter().any(|taken| taken.is_over)
     }
 
-    /// Gives back charges of processes that have ended, as long as what is charged still is all that is in use:
-    /// `is_in` says whether that is no more than so many bytes. The latest goes first, so that a process
-    /// which has left something behind keeps its charge, and not one that was begun later.
+    /// Gives back charges of processes that have ended, as long as the remaining charges cover all memory in use:
+    /// `is_in` returns whether no more than so many bytes are in use. Later charges are given back first, so that a
+    /// process which has left objects behind keeps its charge, and not one that was restored later.
     pub fn settle(&mut self, is_in: impl Fn(u64) -> bool) {
         let mut all: u64 = self.taken.iter().map(|taken| taken.bytes).sum();
         for place in (0..self.taken.len()).rev() {
@@ -143,20 +143,20 @@ mod tests {
         let mut charges = Charges::new();
         let other = charges.take(2, 10, 100).expect("room");
         for _ in 0..5 {
-            // Each time all of it stays in somebody else's memory: 20 more than the other job has.
+            // Each time all of it stays in another process's memory: 20 more than the other job has.
             let first = charges.take(1, 20, 100).expect("room");
             charges.end(first);
             charges.settle(|bytes| bytes >= 30);
             assert!(charges.has_ended());
             assert_eq!(charges.take(1, 20, 100), None, "S2: it takes all there is");
-            // It goes.
+            // The objects are destroyed.
             charges.settle(|bytes| bytes >= 10);
             assert!(!charges.has_ended());
         }
-        // Nothing that lives is given back, however little is in use.
+        // No charge of living processes is given back, however little is in use.
         charges.settle(|_| true);
         assert_eq!(charges.take(2, 16, 100), None);
-        // What one has left is not for who ends after it.
+        // Objects that one left do not keep the charge of one that ends after it.
         let first = charges.take(1, 20, 100).expect("room");
         charges.end(first);
         charges.settle(|bytes| bytes >= 30);
@@ -164,14 +164,14 @@ mod tests {
         charges.settle(|bytes| bytes >= 20);
         assert_eq!(charges.take(1, 6, 100), None);
         charges.take(2, 25, 100).expect("all of its part");
-        // Of one that has left a little all is charged: it cannot be told what is whose.
+        // A process that has left a little keeps all of its charge, since the owners of single objects are not known.
         charges.settle(|bytes| bytes >= 26);
         assert!(charges.has_ended());
         charges.settle(|bytes| bytes >= 25);
         assert!(!charges.has_ended());
     }
 
-    /// Whatever ends in whatever order, what is charged is not less than what is in use.
+    /// In whatever order processes end, the charges cover the memory in use.
     #[test]
     fn nothing_in_use_is_charged_to_nobody() {
         let mut random = 1u32;
@@ -180,7 +180,7 @@ mod tests {
             (random >> 8) % below
         };
         let mut charges = Charges::new();
-        // Of each: its number, what is in use of it, whether it has ended.
+        // For each charge its number, the memory in use, and whether it has ended.
         let mut all: Vec<(Number, u64, bool)> = Vec::new();
         for _ in 0..5000 {
             let bytes = u64::from(1 + next(20));
@@ -192,7 +192,7 @@ mod tests {
             }
             let one = next(all.len() as u32) as usize;
             let (number, used, has_ended) = &mut all[one];
-            // It ends and leaves some, or more of it goes.
+            // It ends and leaves some objects, or more of them are destroyed.
             charges.end(*number);
             *has_ended = true;
             *used = u64::from(next(*used as u32 + 1));

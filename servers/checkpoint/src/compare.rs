@@ -1,7 +1,7 @@
-//! Files that an image names and does not have, as they are in this machine.
+//! Files that an image names and does not contain, as they are on this machine.
 //!
-//! They are read as any program reads them, in the thread of whoever saves or restores, a bounded part of each: nobody
-//! waits for it but who asked.
+//! They are read as by any program, in the thread that saves or restores, a bounded part of each: only the client of
+//! that request waits for it.
 
 use crate::desk::Wanted;
 use crate::Sentence;
@@ -10,8 +10,8 @@ use checkpoint_image::files::{self, Differences, File, Now, MAX_SUMMED};
 use proto::Error;
 use rt::fs::{mode, Flags};
 
-/// Finds the checksums of files that are as their managers have seen them. The processes may go on meanwhile, and
-/// others anyway: what is written to has none.
+/// Computes the checksums of files that are still as their managers saw them. The processes may run meanwhile, and
+/// others do: a file that is written to gets no checksum.
 pub(crate) fn sum_up(all: &mut [File], wanted: &Wanted) -> Result<(), Sentence> {
     if !all.is_empty() {
         wanted.hold(MAX_SUMMED)?;
@@ -27,7 +27,7 @@ pub(crate) fn sum_up(all: &mut [File], wanted: &Wanted) -> Result<(), Sentence> 
     Ok(())
 }
 
-/// Says which of these files of an image are not what they were.
+/// Returns a sentence for each of these files of an image that has changed.
 pub(crate) fn compare(all: &[File], wanted: &Wanted) -> Result<Vec<Sentence>, Sentence> {
     wanted.hold(MAX_SUMMED)?;
     let mut differences = Differences::default();
@@ -39,7 +39,7 @@ pub(crate) fn compare(all: &[File], wanted: &Wanted) -> Result<Vec<Sentence>, Se
     Ok(differences.sentences())
 }
 
-/// What there is by this path, with the checksum if it is a file of this size.
+/// What is at this path now, with the checksum if it is a file of this size.
 fn look(path: &str, wanted: Option<u64>) -> Now {
     let opened = rt::fs::File::open(path, Flags::default(), 0);
     let file = match opened {
@@ -65,7 +65,7 @@ fn look(path: &str, wanted: Option<u64>) -> Now {
     let mut sum = None;
     if wanted == Some(size) {
         sum = files::sum(size, read).ok();
-        // Half of it may be from before somebody wrote to it.
+        // If the file was written to meanwhile, the checksum may be of old and new bytes.
         sum = sum.filter(|_| about() == Ok((size, written)));
     }
     Now::File { size, written, sum }

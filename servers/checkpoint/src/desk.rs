@@ -1,9 +1,9 @@
-//! What is asked for is done by threads of their own, at the priority of whoever it is done for.
+//! Requests are done by threads of their own, at the priority of their client.
 //!
-//! The server's thread takes requests and gives answers. A request that may begin ([`Turns`]) is a thread of the
-//! priority of programs, or for job 0 of the shell; the future of the request waits for it. What the
-//! threads share with the server they hold above its priority (`rt::thread::spawn_below`), so the server waits
-//! for no program. If the client ends meanwhile the future is dropped, and the thread ends at the next place where it looks ([`Wanted`]).
+//! The server's thread takes requests and gives answers. A request that may begin ([`Turns`]) gets a thread with the
+//! priority of programs, or for job 0 that of the shell; the future of the request waits for the thread. The threads
+//! hold locks that they share with the server above its priority (`rt::thread::spawn_below`), so the server waits for
+//! no program. If the client ends meanwhile the future is dropped, and the thread ends at its next check ([`Wanted`]).
 
 use crate::machine;
 use crate::Sentence;
@@ -23,26 +23,26 @@ use rt::sync::below::Raised;
 use rt::sync::Mutex;
 use services::checkpoint::MAX_WAITING;
 
-/// What a thread takes of memory, with its stack and the buffers of both directions.
+/// Bytes of memory that a thread takes, with its stack and the buffers for saving and restoring.
 const THREAD: u64 = rt::thread::STACK as u64 + 8 * MAX_RUN_BYTES as u64;
 
-/// How long a thread works before it gives others their turn, in nanoseconds: as the kernel would have it.
+/// How long a thread works before it yields to others, in nanoseconds: the kernel's time slice.
 const TURN: u64 = 10_000_000;
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
-/// How far those are that have begun: one of each job.
+/// The progress of the requests that have begun: one of each job.
 static PROGRESS: Mutex<BTreeMap<Job, Arc<Progress>>> = Mutex::new(BTreeMap::new());
-/// Something was done, or given up.
+/// A request was done, or given up.
 static CHANGED: Event = Event::new();
 
-/// How far a request is, in bytes of pages: those that are done, and all, if that is known.
+/// The progress of a request, in bytes of pages: those done, and all, if that is known.
 #[derive(Default)]
 struct Progress {
     done: AtomicU64,
     all: AtomicU64,
 }
 
-/// How far the request of this job is.
+/// The progress of this job's request.
 pub(crate) fn progress(job: Job) -> (u64, u64) {
     let progress = PROGRESS.lock().get(&job).map(Arc::clone);
     progress.map_or((0, 0), |progress| {
@@ -70,20 +70,20 @@ impl Drop for Turn {
     }
 }
 
-/// Whether somebody still waits for what is being done, and the memory that is held for it.
+/// The state of a request's thread: whether its client still waits, and the memory that is held for it.
 pub(crate) struct Wanted {
     wanted: Arc<AtomicBool>,
     memory: RefCell<Hold>,
-    /// While nobody else is to run.
+    /// Set while no other program is to run.
     raised: Cell<Option<Raised>>,
-    /// When it last gave others of its priority their turn, or took one for itself.
+    /// When it last yielded to others of its priority, or began to run raised.
     turn: Cell<u64>,
     progress: Arc<Progress>,
 }
 
 impl Wanted {
-    /// A refusal if nobody does. Gives others their turn when this thread has had its own: a thread that asks servers again and again
-    /// would keep it.
+    /// Fails if the client no longer waits. Yields when this thread has used its turn: the kernel would not preempt a
+    /// thread that calls servers again and again.
     pub(crate) fn check(&self) -> Result<(), Sentence> {
         if rt::time::now() - self.turn.get() > TURN {
             self.give_way();
@@ -94,31 +94,31 @@ impl Wanted {
         }
     }
 
-    /// What comes next has so many bytes in all, or it is not known how many (0).
+    /// Begins a part of the work with so many bytes in all, or an unknown number (0).
     pub(crate) fn begins(&self, all: u64) {
         self.progress.done.store(0, Ordering::Relaxed);
         self.progress.all.store(all, Ordering::Relaxed);
     }
 
-    /// So many more of them are done.
+    /// Notes that so many more bytes are done.
     pub(crate) fn has_done(&self, bytes: u64) {
         self.progress.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives others of its priority their turn.
+    /// Yields to others of its priority.
     pub(crate) fn give_way(&self) {
         rt::sys::thread_yield();
         self.turn.set(rt::time::now());
     }
 
-    /// While it is raised: lets others run that wait.
+    /// To be called while it is raised: lets waiting threads of higher priority than its own run.
     pub(crate) fn breathe(&self) {
         self.lower();
         self.raised.set(Some(Raised::now()));
         self.rest();
     }
 
-    /// If it is raised: as [`Wanted::breathe`].
+    /// As [`Wanted::breathe`], if it is raised.
     pub(crate) fn pause(&self) {
         if let Some(raised) = self.raised.take() {
             drop(raised);
@@ -126,14 +126,14 @@ impl Wanted {
         }
     }
 
-    /// [`Wanted::pause`], when it has been raised for as long as turns of programs are.
+    /// [`Wanted::pause`], when it has been raised for a program's turn.
     pub(crate) fn pause_in_time(&self) {
         if rt::time::now() - self.turn.get() > TURN {
             self.pause();
         }
     }
 
-    /// While it is raised: lets programs run, too, when it has been raised for as long as their turns are.
+    /// To be called while it is raised: lets programs run, too, when it has been raised for a program's turn.
     pub(crate) fn rest(&self) {
         if rt::time::now() - self.turn.get() > TURN {
             self.lower();
@@ -142,7 +142,7 @@ impl Wanted {
         }
     }
 
-    /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
+    /// Reserves so many bytes of memory more, or refuses: an allocation that fails later would end the server.
     pub(crate) fn hold(&self, bytes: u64) -> Result<(), Sentence> {
         self.memory.borrow_mut().add(bytes).map_err(sentence)
     }
@@ -152,13 +152,13 @@ impl Wanted {
         self.memory.borrow().bytes()
     }
 
-    /// Holds so many bytes and no more: what was held since they were is not needed.
+    /// Reserves so many bytes and no more: memory that was reserved since then is not needed.
     pub(crate) fn hold_only(&self, bytes: u64) -> Result<(), Sentence> {
         self.memory.borrow_mut().set(bytes).map_err(sentence)
     }
 
-    /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
-    /// turn, and stand still no longer than it takes.
+    /// From here on no other program runs, as at the beginning: so processes are stopped at once, without waiting for a
+    /// turn of this thread, and for no longer than necessary.
     pub(crate) fn raise(&self) {
         self.turn.set(rt::time::now());
         self.raised.set(Some(Raised::now()));
@@ -178,7 +178,7 @@ fn ended() -> Sentence {
     "whoever asked for it has ended".to_string()
 }
 
-/// Makes it unwanted when the request is given up.
+/// Tells the thread when the request is given up.
 struct Asked(Arc<AtomicBool>);
 
 impl Drop for Asked {
@@ -187,7 +187,7 @@ impl Drop for Asked {
     }
 }
 
-/// Does it for this job, whose client this is, when its turn has come: what came of it.
+/// Does `work` for this client of this job when its turn has come, and returns the result.
 pub(crate) async fn work<T: Send + 'static>(
     job: Job,
     client: &Ref,
@@ -224,7 +224,7 @@ pub(crate) async fn work<T: Send + 'static>(
         let result = work(&wanted);
         *put.lock() = Some(result);
         drop(put);
-        // Then whoever waits looks.
+        // Dropping the turn wakes the future, which then finds the result.
         drop(turn);
         drop(wanted);
     })

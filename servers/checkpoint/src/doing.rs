@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 /// The bytes of the `syscall` instruction.
 pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// What each thread of an image is doing, in words. `code_at` gives the two bytes at an address of a process, as far as they are present.
+/// What each thread of an image is doing, in words. `code_at` returns the two bytes at an address of a process, as far
+/// as they are present.
 pub fn all(meta: &Meta, mut code_at: impl FnMut(u32, u64) -> Vec<u8>) -> Vec<String> {
     let mut words = Vec::new();
     for object in &meta.objects {
@@ -20,7 +21,7 @@ pub fn all(meta: &Meta, mut code_at: impl FnMut(u32, u64) -> Vec<u8>) -> Vec<Str
             continue;
         };
         let state = thread_state(thread, fpu);
-        // The space tells whether calls are redirected, and whose memory `rip` is in.
+        // The space determines whether calls are redirected, and in which process's memory `rip` is.
         let (mut foreign, mut process) = (false, object.place.process);
         if let Some(Target::Object(space)) = object.refs.first() {
             if let Some(Object {
@@ -39,8 +40,8 @@ pub fn all(meta: &Meta, mut code_at: impl FnMut(u32, u64) -> Vec<u8>) -> Vec<Str
     words
 }
 
-/// Says what the thread is doing. `foreign` tells whether its space redirects system calls, `at`
-/// holds the bytes at its `rip` as far as they are present.
+/// A description of what the thread is doing. `foreign`: its space redirects system calls; `at` holds the bytes at its
+/// `rip` as far as they are present.
 #[must_use]
 pub fn doing(state: &ThreadState, foreign: bool, at: &[u8]) -> String {
     let r = &state.registers;

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The header
-//! says the length of the file, so that a truncated one is known for that before anything is made from it. Every byte
-//! of the file is covered by a checksum or must have one certain value: of a compressed run the compressed bytes are,
-//! so that they are known for what was written before anything reads them.
+//! has the length of the file, so that a truncated one is found before anything is made from it. Every byte of the file
+//! is covered by a checksum or must have a fixed value: for a compressed run the checksum is of the compressed bytes,
+//! so that they are checked before they are decompressed.
 //!
-//! A run has as many bytes as its pages, or fewer: then it is a block of LZ4. If none is compressed, pages lie at multiples of their
-//! size, so that they can be moved as they are.
+//! A run has as many bytes as its pages, or fewer: then it is a block of LZ4. If no run is compressed, pages are at
+//! multiples of their size, so that they can be moved without a copy.
 
 use crate::meta::{Identity, Meta, Run, Senseless, Undecoded, MAX_RUN};
 use abi::{PAGE_SIZE, ROLES};
@@ -53,8 +53,8 @@ pub struct Header {
     pub meta_bytes: u64,
     /// Checksum of the description.
     pub meta_sum: u32,
-    /// What the processor that ran the processes can do (leaf 1 `edx`, `ecx`; leaf 7 `ebx`): a
-    /// program may have looked, and decided by it.
+    /// The features of the processor that ran the processes (`cpuid` leaf 1 `edx`, `ecx`; leaf 7 `ebx`): a program may
+    /// have checked them and relies on them.
     pub features: [u64; 2],
     /// The machine's clock when everything was stopped, in nanoseconds.
     pub clock: u64,
@@ -97,7 +97,7 @@ impl Header {
         self.total - ENTRY_BYTES * meta.runs.len() as u64
     }
 
-    /// What tells the image from all others.
+    /// What distinguishes the image from all others.
     #[must_use]
     pub fn identity(&self, table: &Table) -> Identity {
         Identity {
@@ -108,13 +108,13 @@ impl Header {
         }
     }
 
-    /// Length of the file if its runs take so many bytes.
+    /// Length of the file if its runs take `stored` bytes.
     fn length(&self, meta: &Meta, stored: u64) -> u64 {
         self.pages_at() + stored + ENTRY_BYTES * meta.runs.len() as u64
     }
 
-    /// Reads a header and settles what can be settled from it alone: `actual` is the length of the
-    /// file, `features` what this processor can do.
+    /// Reads a header and does all checks that need no more than it: `actual` is the length of the file, `features` are
+    /// those of this processor.
     pub fn decode(bytes: &[u8], actual: u64, features: [u64; 2]) -> Result<Self, Bad> {
         let word32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let word64 = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -169,22 +169,22 @@ pub enum Bad {
     Foreign,
     /// The format has another version.
     Version(u32),
-    /// It is of another architecture: its number, as ELF has it.
+    /// The image is of another architecture, with this ELF number.
     Architecture(u32),
     /// The checksum of the header is wrong.
     HeaderSum,
     /// The file has another length than it should.
     Length {
-        /// What the header says.
+        /// The length in the header.
         said: u64,
-        /// What it is.
+        /// The actual length.
         is: u64,
     },
     /// The processor lacks these features.
     Features([u64; 2]),
     /// The checksum of the description is wrong.
     MetaSum,
-    /// What is between the description and the pages is not zero.
+    /// The padding between the description and the pages is not zero.
     Padding,
     /// The description contradicts itself or a rule.
     Senseless(String),
@@ -248,8 +248,8 @@ impl fmt::Display for Bad {
     }
 }
 
-/// Encodes header and description: what the file begins with, up to the pages. The header says the length of a file without compression;
-/// [`Packer::header`] knows that of another one.
+/// Encodes header and description, the part of the file before the pages. The header has the length of a file without
+/// compression; [`Packer::header`] has that of a compressed one.
 pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<(Header, Vec<u8>), Bad> {
     meta.check()?;
     let description =
@@ -279,8 +279,8 @@ fn head(header: &Header, description: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes the description that belongs to `header`, and checks all of it. `room` is told how much memory the next part of
-/// it needs, and says whether there is so much.
+/// Decodes the description that belongs to `header`, and checks all of it. `room` gets how much memory the next part of
+/// it needs, and returns whether it is available.
 pub fn decode_meta(
     header: &Header,
     bytes: &[u8],
@@ -309,7 +309,7 @@ fn wrong_length() -> Bad {
     Bad::Senseless("its length is not that of its pages".into())
 }
 
-/// Checks what is between the description and the pages.
+/// Checks the padding between the description and the pages.
 pub fn check_padding(bytes: &[u8]) -> Result<(), Bad> {
     match bytes.iter().all(|byte| *byte == 0) {
         true => Ok(()),
@@ -317,14 +317,14 @@ pub fn check_padding(bytes: &[u8]) -> Result<(), Bad> {
     }
 }
 
-/// What is in the file of a run.
+/// The bytes of a run in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where it is.
+    /// Their offset.
     pub at: u64,
-    /// How long it is.
+    /// How many there are.
     pub bytes: u32,
-    /// Its checksum.
+    /// Their checksum.
     sum: u32,
 }
 
@@ -335,7 +335,7 @@ impl Stored {
         u64::from(self.bytes) < run.bytes()
     }
 
-    /// Checks what is in the file of a run, `bytes`, before anything is done with it.
+    /// Checks `bytes`, those of a run in the file, before anything else reads them.
     pub fn check(&self, run: &Run, bytes: &[u8]) -> Result<(), Bad> {
         match bytes.len() == self.bytes as usize && checksum(bytes) == self.sum {
             true => Ok(()),
@@ -344,7 +344,7 @@ impl Stored {
     }
 }
 
-/// Fills `pages`, those of a run, from what is in the file of it, which has been checked, if it is compressed.
+/// Decompresses a run into `pages`. `bytes` are those in the file, which have been checked.
 pub fn unpack(run: &Run, bytes: &[u8], pages: &mut [u8]) -> Result<(), Bad> {
     match lz4_flex::block::decompress_into(bytes, pages) {
         Ok(length) if length == pages.len() => Ok(()),
@@ -352,7 +352,7 @@ pub fn unpack(run: &Run, bytes: &[u8], pages: &mut [u8]) -> Result<(), Bad> {
     }
 }
 
-/// What is in the file of each run.
+/// The bytes of each run in the file.
 #[derive(Debug, Default)]
 pub struct Table {
     runs: Vec<Stored>,
@@ -364,7 +364,8 @@ impl Table {
     /// Bytes of memory that it takes for each run while it is read.
     pub const READING: u64 = ENTRY_BYTES + size_of::<Stored>() as u64;
 
-    /// Reads the table of an image with this header and description, and checks that the runs take all that is between the padding and it.
+    /// Reads the table of an image with this header and description, and checks that the runs fill the file between the
+    /// padding and the table.
     pub fn decode(header: &Header, meta: &Meta, bytes: &[u8]) -> Result<Self, Bad> {
         let entry = ENTRY_BYTES as usize;
         if bytes.len() != entry * meta.runs.len() {
@@ -396,7 +397,7 @@ impl Table {
         })
     }
 
-    /// What is in the file of the run with this number.
+    /// The bytes in the file of the run with this number.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<Stored> {
         self.runs.get(number).copied()
@@ -415,12 +416,12 @@ impl Table {
     }
 }
 
-/// Makes what is written of the runs of an image: one after another, and then the table.
+/// Produces the bytes that are written for the runs of an image, one after another, and then the table.
 pub struct Packer {
     table: Vec<u8>,
     /// How many bytes the runs take so far.
     stored: u64,
-    /// What compresses needs, if it is to be done.
+    /// The compressor's memory, if runs are compressed.
     lz4: Option<(CompressTable, Vec<u8>)>,
 }
 
@@ -433,7 +434,7 @@ impl Packer {
         ENTRY_BYTES * runs as u64 + if compress { lz4 } else { 0 }
     }
 
-    /// For so many runs, which are compressed or not.
+    /// A packer for so many runs, which are compressed or not.
     #[must_use]
     pub fn new(runs: usize, compress: bool) -> Self {
         let lz4 = || {
@@ -447,7 +448,8 @@ impl Packer {
         }
     }
 
-    /// What is to be written of the next run, which has these bytes: they, if they do not become fewer.
+    /// The bytes to write for the next run, whose pages are `bytes`: these themselves, if compression does not make
+    /// them fewer.
     pub fn pack<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut written = bytes;
         if let Some((table, room)) = &mut self.lz4 {
@@ -462,18 +464,18 @@ impl Packer {
         written
     }
 
-    /// The next run is written as it is by somebody else: how many bytes it has, and their checksum.
+    /// Enters the next run, which the caller writes uncompressed, with this size and checksum.
     pub fn as_it_is(&mut self, bytes: u64, sum: u32) {
         enter(&mut self.table, &mut self.stored, (bytes, sum));
     }
 
-    /// What is written behind the last run.
+    /// The table, which is written behind the last run.
     #[must_use]
     pub fn table(&self) -> &[u8] {
         &self.table
     }
 
-    /// The header, which says the length now, of the one that was written first.
+    /// The final header, with the actual length, made from the one that was written first.
     #[must_use]
     pub fn header(&self, header: &Header) -> Header {
         let total = header.pages_at() + self.stored + self.table.len() as u64;
@@ -488,8 +490,8 @@ fn enter(table: &mut Vec<u8>, stored: &mut u64, (bytes, sum): (u64, u32)) {
     *stored += bytes;
 }
 
-/// Puts an image together in memory, for tests and tools: with this description and the bytes of its runs, and with all lengths and
-/// checksums as they must be.
+/// Puts an image together in memory, for tests and tools: with this description and the bytes of its runs, and with
+/// correct lengths and checksums.
 #[must_use]
 pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>], compress: bool) -> Vec<u8> {
     let header = Header {
@@ -508,8 +510,8 @@ pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>], compress:
     out
 }
 
-/// Reads the beginning of an image from memory, for tests and tools: the header, the description, and what is behind them.
-/// `room` as in [`decode_meta`].
+/// Reads the beginning of an image from memory, for tests and tools: the header, the description, and the bytes behind
+/// them. `room` as in [`decode_meta`].
 pub fn read_description(
     image: &[u8],
     features: [u64; 2],
@@ -533,7 +535,7 @@ pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<V
     Ok((header, meta, pages))
 }
 
-/// Reads the pages of an image from what is behind the description: the bytes of each run.
+/// Reads the pages of an image from the bytes behind the description: the pages of each run.
 pub fn read_pages(header: &Header, meta: &Meta, rest: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
     let (padding, rest) = rest
         .split_at_checked(header.padding() as usize)
@@ -586,7 +588,7 @@ mod tests {
         };
         let description = postcard::to_allocvec(&meta).expect("it can be encoded");
         let image = assemble(&header, &description, &runs, compress);
-        // But for the length and the checksum of the header, if it is compressed.
+        // Except for the length and the checksum in the header, if the image is compressed.
         assert_eq!(image[..head.len()] == head, !compress);
         assert_eq!(image[64..head.len()], head[64..]);
         image
@@ -639,7 +641,7 @@ mod tests {
         assert!(refused(&bad, FEATURES).contains("pages"));
     }
 
-    /// Whoever alters an image can also repair its checksums.
+    /// An attacker who alters an image can also repair its checksums.
     fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
         let meta_bytes = u64::from_le_bytes(bytes[24..32].try_into().expect("8 bytes")) as usize;
         let end = HEADER_BYTES.saturating_add(meta_bytes).min(bytes.len());
@@ -650,7 +652,7 @@ mod tests {
         bytes
     }
 
-    /// An image of one page, of which these bytes are in the file, said to be so many.
+    /// An image of one page with these bytes in the file, whose table says that there are `said` bytes.
     fn of_one_page(stored: &[u8], said: u32) -> Result<Vec<Vec<u8>>, Bad> {
         let place = |offset| Place {
             process: 0,
@@ -686,11 +688,11 @@ mod tests {
         let wrong = |stored: &[u8], said| {
             of_one_page(stored, said).expect_err("A9: pages that are said to be compressed")
         };
-        // Longer than the page, nothing, and another length than it has.
+        // More bytes than a page, none, and another length than the table says.
         for (stored, said) in [(&[7; 4097][..], 4097), (&[], 0), (&packed, length + 1)] {
             assert!(matches!(wrong(stored, said), Bad::Senseless(_) | Bad::Cut));
         }
-        // No block, one of fewer bytes, and one of more.
+        // Bytes that are no block, a block of less than a page, and one of more.
         let less = lz4_flex::block::compress(&page[1..]);
         let more = lz4_flex::block::compress(&[7; 5000]);
         for block in [&[0xff; 16][..], &less, &more] {
@@ -708,7 +710,7 @@ mod tests {
         });
         let mut packer = Packer::new(2, true);
         assert_eq!(packer.pack(&bytes), bytes);
-        // What was compressed before does not change what comes next.
+        // A compressed run does not change how the next one is compressed.
         let zeros = vec![0; MAX_RUN_BYTES];
         assert_eq!(packer.pack(&zeros), lz4_flex::block::compress(&zeros));
     }
@@ -729,7 +731,7 @@ mod tests {
             prop_assert!(read_all(&bad, FEATURES).is_err());
         }
 
-        /// Nothing panics, and what is accepted obeys the rules.
+        /// Nothing panics, and accepted images obey the rules.
         #[test]
         fn forged_images_are_harmless(
             changes in prop::collection::vec((0usize..1200, any::<u8>()), 1..6),

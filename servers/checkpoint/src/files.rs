@@ -1,9 +1,9 @@
-//! Files that an image names and does not have: what they were when the processes were saved, and how one tells whether
-//! they are the same where these are restored.
+//! Files that an image names and does not contain: their state when the processes were saved, and how a restore finds
+//! out whether they are still the same.
 //!
-//! Of each there is its size and when it was written, as its manager saw them while the process stood still, and a
-//! checksum, which is made while the process goes on. That takes a bounded time, however large a file is: of one of more
-//! than [`MAX_SUMMED`] bytes it is of [`PIECES`] pieces, the first and the last ones of the file among them.
+//! For each file the image has its size and when it was written, as its manager saw them while the process was stopped,
+//! and a checksum, which is computed while the process runs. That takes a bounded time, however large a file is: for
+//! more than [`MAX_SUMMED`] bytes the checksum is of [`PIECES`] pieces, the first and the last of the file among them.
 
 use crate::file::checksum;
 use alloc::format;
@@ -12,15 +12,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// Most of such files in one image. Of the others nothing is known.
+/// Most such files in one image. The others are not recorded.
 pub const MAX_FILES: usize = 1024;
-/// A file of at most so many bytes has a checksum of all of them.
+/// The checksum of a file of at most so many bytes is of all of them.
 pub const MAX_SUMMED: u64 = 64 << 10;
-/// Of a larger one the checksum is of so many pieces, which lie as far from one another as they can.
+/// The checksum of a larger file is of so many pieces, which are as far apart as possible.
 pub const PIECES: u64 = 8;
 /// Bytes of such a piece.
 pub const PIECE: u64 = MAX_SUMMED / PIECES;
-/// Most sentences about files that a restore says; the rest is counted.
+/// Most sentences about files that a restore returns; the others are counted.
 pub const MAX_SAID: usize = 8;
 /// Most bytes of a path in such a sentence.
 const MAX_SAID_PATH: usize = 200;
@@ -28,7 +28,7 @@ const MAX_SAID_PATH: usize = 200;
 /// A file that an image names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// The number of the process that has it open, executes or maps it: of the first one of a tree.
+    /// The number of the process that has it open, executes or maps it: in a tree that of the first process.
     pub process: u32,
     /// Its absolute path.
     pub path: String,
@@ -36,11 +36,11 @@ pub struct File {
     pub size: u64,
     /// When it was written, in nanoseconds.
     pub written: u64,
-    /// The checksum of what [`sum`] takes of it. There is none if it could not be read, or was written to meanwhile.
+    /// The checksum, as of [`sum`]. There is none if it could not be read, or was written to meanwhile.
     pub sum: Option<u32>,
 }
 
-/// What a file is now.
+/// The present state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Now {
@@ -57,7 +57,7 @@ pub enum Now {
     },
 }
 
-/// Where the pieces of a file of this size begin of which the checksum is, and how long each is.
+/// Offset and length of the pieces that the checksum of a file of this size covers.
 fn pieces(size: u64) -> impl Iterator<Item = (u64, u64)> {
     let (count, length) = match size {
         0..=MAX_SUMMED => (1, size),
@@ -70,8 +70,8 @@ fn pieces(size: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// The checksum of a file of this size: of all its bytes, or of so many pieces. `read` fills with those from a place
-/// on, or says that it cannot.
+/// The checksum of a file of this size: of all its bytes, or of its pieces. `read` fills a buffer from an offset on, or
+/// fails.
 ///
 /// # Errors
 /// Those of `read`.
@@ -94,7 +94,7 @@ impl File {
         path.starts_with('/') && !path.contains('\0') && path.len() <= crate::meta::MAX_PATH
     }
 
-    /// In what it differs from what it was, in a sentence.
+    /// How it differs from its saved state, in a sentence; `None` if it does not.
     #[must_use]
     pub fn differs(&self, now: Now) -> Option<String> {
         let (size, written, sum) = match now {
@@ -115,8 +115,8 @@ impl File {
             (Some(was), Some(is)) if was != is => {
                 Some(self.sentence("has another content than when the process was saved"))
             }
-            // What was read of it is the same. That it was written at another time says little: files of the same content are
-            // put into each machine anew.
+            // The checksums are the same. Another time of writing alone says little: files with the same content are
+            // made again on each machine.
             (Some(_), Some(_)) => None,
             _ if written != self.written => Some(self.sentence(
                 "was written at another time than the one that the process had, and may be another one",
@@ -125,7 +125,7 @@ impl File {
         }
     }
 
-    /// What is known of it, for people.
+    /// A description of it, for people.
     #[must_use]
     pub fn about(&self) -> String {
         let sum = match self.sum {
@@ -146,7 +146,7 @@ impl File {
     }
 }
 
-/// What a restore says of files that differ: a sentence for each, and how many more there are.
+/// The report of a restore on files that differ: a sentence for each of the first, and how many more there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     said: Vec<String>,
@@ -154,7 +154,7 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// One more file, which is this now.
+    /// Adds a file, whose present state is `now`.
     pub fn look(&mut self, file: &File, now: Now) {
         if let Some(sentence) = file.differs(now) {
             match self.said.len() < MAX_SAID {
@@ -194,7 +194,7 @@ mod tests {
         Now::File { size, written, sum }
     }
 
-    /// Of any size the pieces are in the file, one behind the other, and begin and end with it.
+    /// For every size the pieces are within the file, in order without overlap, and include its beginning and end.
     #[test]
     fn pieces_are_in_the_file() {
         let around = |size: u64| [size - 1, size, size + 1];
@@ -217,8 +217,7 @@ mod tests {
         }
     }
 
-    /// What is read of a file that changes is what its checksum is of: a byte of a small one, wherever it is, and the
-    /// ends of a large one.
+    /// A changed byte changes the checksum: any byte of a small file, and those at the ends of a large one.
     #[test]
     fn a_byte_that_changes_is_seen() {
         let sum = |bytes: &[u8]| {
@@ -250,7 +249,7 @@ mod tests {
     fn each_difference_is_a_sentence() {
         let small = file(100, Some(1));
         assert_eq!(small.differs(now(100, 7, Some(1))), None);
-        // It was written again, and is the same.
+        // The file was written again, with the same content.
         assert_eq!(small.differs(now(100, 8, Some(1))), None);
         let said = |file: &File, now| file.differs(now).expect("it differs");
         assert_eq!(said(&small, Now::Gone), "/lib/one is gone");
@@ -265,14 +264,14 @@ mod tests {
         let large = file(MAX_SUMMED + 1, Some(1));
         assert_eq!(large.differs(now(large.size, 8, Some(1))), None);
         assert!(said(&large, now(large.size, 7, Some(2))).contains("another content"));
-        // Where there is no checksum the time says something.
+        // Without a checksum the time of writing decides.
         let unknown = file(100, None);
         assert_eq!(unknown.differs(now(100, 7, Some(1))), None);
         assert!(said(&unknown, now(100, 8, Some(1))).contains("another time"));
         assert!(said(&small, now(100, 8, None)).contains("another time"));
     }
 
-    /// Whatever there is of them, and however long their names are.
+    /// However many files differ, and however long their names are.
     #[test]
     fn a_few_sentences_are_said() {
         let mut all = Differences::default();

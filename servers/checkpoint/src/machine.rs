@@ -1,4 +1,4 @@
-//! What both directions need of the machine.
+//! Functions that both saving and restoring need of the machine.
 
 use abi::state::SpaceState;
 use abi::{Code, RefKind, Type, TYPES};
@@ -15,7 +15,7 @@ use rt::window::Window;
 
 use crate::Sentence;
 
-/// What the processor can do, as images record it.
+/// The features of the processor, as images record them.
 pub(crate) fn features() -> [u64; 2] {
     let one = core::arch::x86_64::__cpuid(1);
     let seven = core::arch::x86_64::__cpuid_count(7, 0);
@@ -53,7 +53,7 @@ pub(crate) fn port(name: &str) -> Result<Ref, Error> {
 }
 
 /// The process behind a control port, and the name of its manager. Only a port that a manager knows as its own is
-/// called: of any other nobody knows whether it ever answers.
+/// called: any other might never answer.
 pub(crate) fn process(port: &RefAt) -> Result<(&'static str, Process), Sentence> {
     let found = MANAGERS.into_iter().find_map(|name| {
         let process = manager(name).ok()?.verify(port).ok()?;
@@ -87,8 +87,8 @@ pub(crate) struct KernelMemory {
     costs: [u64; TYPES.len()],
 }
 
-/// This part of it is for what this program has itself: of so much it is not known whether restored processes have
-/// left it.
+/// The part that this program's own objects may take. Objects that restored processes left are not noticed up to this
+/// amount.
 const OWN_PART: u64 = 16;
 
 impl KernelMemory {
@@ -98,19 +98,20 @@ impl KernelMemory {
         number.map_or(0, |number| self.costs[number])
     }
 
-    /// Whether what is in use since the start is no more than so many bytes, and what this program itself may have.
-    /// Takes what has to be there for an instant; its other threads have their own part meanwhile.
+    /// Whether no more than so many bytes are in use since the start, besides this program's own part. For an instant
+    /// this takes the memory that has to be free; the own part of other threads stays.
     pub(crate) fn is_in(&self, bytes: u64) -> bool {
         let quota = (self.total - self.total / OWN_PART).saturating_sub(bytes);
         let state = SpaceState {
             quota,
             ..SpaceState::default()
         };
-        // It goes back when this is dropped.
+        // The memory is given back when the space is dropped.
         Space::new().is_ok_and(|gauge| gauge.set_state(&state, 0).is_ok())
     }
 
-    /// Looks what is left, and how much less it is with one more object of each type. Before anything else runs here.
+    /// Measures how much is left, and how much less with one more object of each type. To be called before anything
+    /// else runs here.
     pub(crate) fn measure() -> Result<Self, Code> {
         let gauge = Space::new()?;
         let left = || left(&gauge);
@@ -130,7 +131,7 @@ impl KernelMemory {
     }
 }
 
-/// What `look` sees while an object is there.
+/// The result of `look` while an object exists.
 fn with<T>(object: T, look: impl Fn() -> u64) -> u64 {
     let seen = look();
     drop(object);
@@ -150,12 +151,12 @@ fn left(gauge: &Space) -> u64 {
             largest = quota;
         }
     }
-    // For the next one the gauge has nothing.
+    // Gives the memory back before the next measurement.
     let _ = gauge.set_state(&SpaceState::default(), 0);
     largest
 }
 
-/// The type with this number, as `region_search` says it.
+/// The type with this number, as `region_search` returns it.
 pub(crate) fn type_of(raw: u64) -> Option<Type> {
     TYPES.into_iter().find(|kind| *kind as u64 == raw)
 }

@@ -1,9 +1,9 @@
 //! The checkpointer: saves processes in an image file and makes processes from one.
 //!
 //! It has no privilege. A manager that is asked to freeze a process hands out references to the two
-//! segments that the process consists of; everything else is found and read by public calls. What
-//! an image is and when it is sound is said in the library beside this program; `save` and
-//! `restore` make the calls, in threads of their own (`desk`).
+//! segments that the process consists of; everything else is found and read by public calls. The
+//! library beside this program defines images and checks them; `save` and `restore` make the calls,
+//! in threads of their own (`desk`).
 #![no_std]
 #![no_main]
 
@@ -30,7 +30,7 @@ use services::checkpoint::{how, Checkpoint, CheckpointStub, Restored, Saved, ROO
 
 rt::entry!(main);
 
-/// Why something was refused: a sentence for people.
+/// Why a request was refused: a sentence for people.
 type Sentence = String;
 
 /// Most bytes of a sentence.
@@ -120,19 +120,19 @@ impl Checkpoint for Session {
     }
 }
 
-/// The room for an answer, if it is enough for any.
+/// The room for an answer, if it is enough for every answer.
 fn has_room(room: usize) -> Result<usize, Error> {
     (room >= ROOM).then_some(ROOM).ok_or(Error::Invalid)
 }
 
-/// What came of a request, encoded, without what there is no room for.
+/// The outcome of a request, encoded, without the parts for which there is no room.
 fn encode<T: Serialize>(
     mut outcome: Result<T, Sentence>,
     room: usize,
     shorten: impl Fn(&mut T),
 ) -> Result<Vec<u8>, Error> {
     if let Err(sentence) = &mut outcome {
-        // Names that programs and images have chosen are in it.
+        // The sentence can have names in it that programs and images have chosen.
         *sentence = plain(sentence);
         sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE));
     }

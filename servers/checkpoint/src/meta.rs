@@ -1,8 +1,8 @@
-//! The description of saved processes: everything but the bytes of their pages.
+//! The description of saved processes: everything except the bytes of their pages.
 //!
-//! [`Meta`] is a tree of plain values. Kernel objects are numbered by their place in
-//! [`Meta::objects`]; what one object says of another is a [`Target`]. [`Meta::check`] holds every
-//! rule that an image must obey before a single object is made from it: an image is hostile input.
+//! [`Meta`] is a tree of plain values. Kernel objects are numbered by their place in [`Meta::objects`]; a reference
+//! from one object to another is a [`Target`]. [`Meta::check`] checks every rule that an image must obey before an
+//! object is made from it: an image is hostile input.
 
 use crate::files::{File, MAX_FILES};
 use abi::state::{
@@ -19,9 +19,9 @@ use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Most processes in one image of which one has the control ports: these come in one message.
+/// Most processes in one image for which the client has control ports, which come in one message.
 pub const MAX_ROOTS: usize = abi::MAX_LIST_REFS as usize;
-/// Most processes in one image, with those that have come of others.
+/// Most processes in one image, descendants in trees included.
 pub const MAX_PROCESSES: usize = 256;
 /// Most bytes of a manager's part.
 pub const MAX_PART: usize = 4 << 20;
@@ -52,8 +52,8 @@ pub const OUTSIDE: [&str; 8] = [
     "checkpoint",
     "random",
 ];
-/// Those among them at which sessions are opened. Who looks for the one of a session asks in this order: that of the disk may
-/// not answer, so it comes last.
+/// Those among them at which sessions are opened. The service of a session is searched for in this order: the disk's
+/// server may not answer, so it is last.
 pub const DOORS: [&str; 7] = [
     "console",
     "fs",
@@ -66,7 +66,7 @@ pub const DOORS: [&str; 7] = [
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
-/// Reads a list, and refuses one of more than `MOST` elements before it takes their memory: in memory they may be
+/// Reads a list, and refuses one of more than `MOST` elements before it takes their memory: in memory elements may be
 /// thirty times as long as in the image.
 fn at_most<'de, D, T, const MOST: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
@@ -87,7 +87,7 @@ where
             if said > MOST {
                 return Err(A::Error::invalid_length(said, &self));
             }
-            // No room for more than has come: the length is only said.
+            // Memory is taken only for elements that have come, since the length may be forged.
             let mut list = Vec::new();
             while let Some(element) = seq.next_element()? {
                 if list.len() == MOST {
@@ -102,7 +102,7 @@ where
     from.deserialize_seq(AtMost::<T, MOST>(PhantomData))
 }
 
-/// Everything about the saved processes but the bytes of their pages.
+/// Everything about the saved processes except the bytes of their pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Meta {
     /// The processes.
@@ -111,24 +111,24 @@ pub struct Meta {
     pub objects: Vec<Object>,
     /// Their pages that are not zero, by rising place. The bytes stand in the file in this order.
     pub runs: Vec<Run>,
-    /// The image that has those of their pages that this one leaves out.
+    /// The image that has the pages that this one leaves out.
     pub parent: Option<Parent>,
-    /// The pages that it has, by rising place; none of them is in `runs`.
+    /// The pages that are left to the parent, by rising place; none of them is in `runs`.
     pub same: Vec<Same>,
     /// Files that are named and not in the image, by rising process and path.
     pub files: Vec<File>,
 }
 
-/// The image on which another one, an incremental one, is based.
+/// The image on which an incremental one is based.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// Its absolute path when the other one was written.
+    /// Its absolute path when the incremental one was written.
     pub path: String,
-    /// Which image it is, wherever it lies now.
+    /// Identifies the image, wherever it is now.
     pub identity: Identity,
 }
 
-/// What tells an image from all others: facts of its header, and a checksum of the table of its pages.
+/// What distinguishes an image from all others: facts of its header, and a checksum of the table of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Identity {
@@ -138,7 +138,7 @@ pub struct Identity {
     pub table: u32,
 }
 
-/// Pages of a memory segment that are what those at the same offset of a process of the parent are.
+/// Pages of a memory segment that are equal to those at the same offset of a process of the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Same {
     /// Number of the process.
@@ -174,26 +174,26 @@ impl Same {
 #[serde(bound = "T: Deserialize<'de>")]
 struct List<T, const MOST: usize>(#[serde(deserialize_with = "at_most::<_, _, MOST>")] Vec<T>);
 
-/// How many bytes a list that grows to `count` elements takes, while it grows too.
+/// How many bytes a list that grows to `count` elements takes at most, also while it grows.
 const fn growing<T>(count: usize) -> u64 {
     (3 * size_of::<T>() * count) as u64
 }
 
 impl Meta {
-    /// Most bytes that an object takes in memory, its name in a list and the references to it included.
+    /// Most bytes that an object takes in memory, including its name in a list and the references to it.
     pub const OBJECT_BYTES: u64 = growing::<Object>(1) + THREAD_BYTES + 512;
     /// Most bytes that a page takes.
     pub const PAGE_BYTES: u64 = growing::<Run>(1) + growing::<Same>(1) + growing::<u64>(1) + 64;
 
-    /// Reads a description, and gives what is behind it in the bytes. `room` is told how much memory the next part needs,
-    /// and says whether there is so much.
+    /// Reads a description, and also returns the bytes behind it. `room` gets how much memory the next part needs, and
+    /// returns whether it is available.
     pub fn decode(
         bytes: &[u8],
         mut room: impl FnMut(u64) -> bool,
     ) -> Result<(Meta, &[u8]), Undecoded> {
         // Texts and the like are as long as in the image.
         let mut ask = |more: u64| room(more).then_some(()).ok_or(Undecoded::NoRoom);
-        // What is said of the length of a list is believed as far as the bytes allow.
+        // The length of a list may be forged, and is limited by the number of bytes left.
         let count =
             |bytes| postcard::take_from_bytes::<usize>(bytes).map(|(n, rest)| n.min(rest.len()));
         let processes = count(bytes)?.min(MAX_PROCESSES);
@@ -222,14 +222,14 @@ impl Meta {
     }
 }
 
-/// Reads the list of runs. It is as long as the memory of the processes is large, and a process that is to run before
-/// that is read waits for it.
+/// Reads the list of runs. Written for speed: its length grows with the memory of the processes, and even a process
+/// that is restored on demand waits for it.
 fn runs(bytes: &[u8]) -> Result<(Vec<Run>, &[u8]), postcard::Error> {
     let (count, mut rest) = postcard::take_from_bytes::<usize>(bytes)?;
     if count > MAX_RUNS {
         return Err(postcard::Error::SerdeDeCustom);
     }
-    // The shortest one has four bytes.
+    // The shortest run has four bytes.
     let mut runs = Vec::with_capacity(count.min(rest.len() / 4));
     for _ in 0..count {
         let run = match rest.first_chunk().and_then(usual_run) {
@@ -249,7 +249,7 @@ fn runs(bytes: &[u8]) -> Result<(Vec<Run>, &[u8]), postcard::Error> {
 }
 
 /// The run that these bytes begin with, and how many of them it takes, if its numbers are short: process, segment and
-/// pages of one byte, the offset of at most eight. So nearly all are.
+/// pages of one byte, the offset of at most eight. Nearly all runs are such.
 #[inline(always)]
 fn usual_run(bytes: &[u8; 16]) -> Option<(Run, usize)> {
     let [process, segment, rest @ ..] = bytes;
@@ -279,9 +279,10 @@ fn usual_run(bytes: &[u8; 16]) -> Option<(Run, usize)> {
     Some((Run { place, pages }, last as usize + 4))
 }
 
-/// What the state of a thread takes beside the object, with what it takes encoded.
+/// Bytes that the state of a thread takes besides the object, including its encoded form.
 const THREAD_BYTES: u64 = 4 * (FPU_BYTES + 8 * THREAD_WORDS) as u64;
-/// What the references of an object and the words of a thread take, a list of references being as long as four at least.
+/// Bytes that the references of an object and the words of a thread take; a list of references has room for at least
+/// four.
 const DECODED_REFS: usize =
     4 * size_of::<Target>() + MAX_REFS * size_of::<Kept>() + 8 * THREAD_WORDS;
 
@@ -290,7 +291,7 @@ const DECODED_REFS: usize =
 pub enum Undecoded {
     /// There is no memory for it.
     NoRoom,
-    /// It is none.
+    /// The bytes are no description.
     Senseless,
 }
 
@@ -300,36 +301,37 @@ impl From<postcard::Error> for Undecoded {
     }
 }
 
-/// Most bytes of the name of a process: managers give it 1,024, and what is no UTF-8 in it becomes three times as long.
+/// Most bytes of the name of a process: managers give it 1,024, and bytes of it that are not UTF-8 become three times as
+/// long.
 pub const MAX_NAME: usize = 4096;
 
-/// A name as it is saved: of one that is too long, the beginning.
+/// A name in the form in which it is saved: the beginning of one that is too long.
 #[must_use]
 pub fn name(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(MAX_NAME));
     name
 }
 
-/// A saved process: two segments; or memory that several have, which is one.
+/// A saved process: two segments; or memory that several share, which is one segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its manager, one of [`MANAGERS`].
     pub manager: String,
-    /// 0, or its number among those that its manager saves together with the last one before it that has 0: a memory of a tree of
-    /// Linux processes. These follow in their order, and the part of the first one is about all of them.
+    /// 0, or for a memory of a tree of Linux processes its number in the tree, whose first process is the last one
+    /// before it with 0. These follow in their order, and the part of the first one is about all of them.
     pub member: u32,
-    /// It is memory that members before it show, and nothing else: no control segment, no object, nobody runs in it.
-    /// These follow behind the other members.
+    /// It is only memory that members before it map: no control segment, no objects, no threads. Such entries follow
+    /// behind the other members.
     pub shared: bool,
     /// Its name, for people.
     pub name: String,
-    /// What its manager said of it: opaque here.
+    /// Its manager's part: opaque here.
     #[serde(deserialize_with = "at_most::<_, _, MAX_PART>")]
     pub part: Vec<u8>,
 }
 
 impl Process {
-    /// What it is known by, without its part.
+    /// A copy without the part, which is enough to identify it.
     #[must_use]
     pub fn known_by(&self) -> Self {
         Process {
@@ -346,7 +348,7 @@ impl Process {
 pub enum Segment {
     /// Its memory.
     Memory,
-    /// The objects that its manager keeps for it.
+    /// The control segment, with the objects that its manager keeps for it.
     Control,
 }
 
@@ -361,7 +363,7 @@ impl Segment {
     }
 }
 
-/// Where an object lies: in which segment of which process, and where there.
+/// Where an object lies: the process, the segment, and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the process.
@@ -373,7 +375,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether the object there is made by the manager of its process.
+    /// Whether the manager of its process makes the object there.
     #[must_use]
     pub fn is_managers(self) -> bool {
         self.segment == Segment::Control && [CONTROL_SPACE, CONTROL_THREAD].contains(&self.offset)
@@ -404,13 +406,13 @@ pub struct Object {
     pub place: Place,
     /// Its simple state.
     pub state: State,
-    /// What it refers to, in the order of the parameters of its `set_state`.
+    /// Its references, in the order of the parameters of its `set_state`.
     #[serde(deserialize_with = "at_most::<_, _, MAX_REFS>")]
     pub refs: Vec<Target>,
 }
 
 /// The simple fields of an object's state.
-// Threads are large and few: a box would only hide that.
+// Threads are large and few: a box would bring nothing.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
@@ -466,12 +468,12 @@ pub enum Target {
     Manager(u32),
     /// The region of a segment of the process with this number.
     Region(u32, Segment),
-    /// A session with the service of that name, of [`DOORS`], and what is kept of it: another one is opened for the
-    /// process, which goes on where this one was.
+    /// A session with the service of that name, of [`DOORS`], and its kept state: the restore opens another session for
+    /// the process, which continues this one.
     Session(String, Box<Kept>),
 }
 
-/// What is kept of a session: words, and the bytes of the reply that has not arrived.
+/// The kept state of a session: words, and the bytes of the reply that has not arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Kept {
@@ -532,7 +534,7 @@ impl State {
         }
     }
 
-    /// From the state of a space. What it uses is not part of the image.
+    /// From the state of a space. Its used quota is not part of the image.
     #[must_use]
     pub const fn space(s: &SpaceState) -> Self {
         State::Space {
@@ -569,8 +571,8 @@ impl State {
     }
 }
 
-/// The state of a thread from its words and FPU area. Missing bytes of the area read as zero;
-/// [`Meta::check`] has seen to it that none are missing.
+/// The state of a thread from its words and FPU area. Missing bytes of the area read as zero; [`Meta::check`] ensures
+/// that none are missing.
 #[must_use]
 pub fn thread_state(words: &[u64; THREAD_WORDS], fpu: &[u8]) -> ThreadState {
     let mut registers = [0; REGISTER_WORDS];
@@ -612,8 +614,8 @@ pub const fn fields(kind: Type) -> &'static [RefKind] {
     }
 }
 
-/// Where among the references of an object of this type its space stands. An object whose space
-/// is gone can never do anything again.
+/// The index of the space among the references of an object of this type. An object whose space is gone can never be
+/// used again.
 #[must_use]
 pub const fn space_field(kind: Type) -> Option<usize> {
     match kind {
@@ -644,8 +646,8 @@ impl Meta {
         self.objects.get(before(start)..before(end)).unwrap_or(&[])
     }
 
-    /// Kernel memory that all objects take but those which managers make, by what one of each type costs: of a space
-    /// also what it gives those in it.
+    /// Kernel memory that all objects take except those that managers make, where `cost` is that of one object of a
+    /// type. A space costs its quota, too.
     pub fn kernel_memory(&self, cost: impl Fn(Type) -> u64) -> u64 {
         let created = self.objects.iter().filter(|o| !o.place.is_managers());
         let bytes = created.map(|object| {
@@ -664,9 +666,8 @@ impl Meta {
         self.runs.iter().map(Run::bytes).sum()
     }
 
-    /// Whether the port that handles the exceptions of thread `n` is among what is saved. If not,
-    /// whoever had received its exception does not know the restored thread, so the exception must
-    /// be delivered again.
+    /// Whether the port that handles the exceptions of thread `n` is saved, too. If not, the keeper that had received
+    /// its exception does not know the restored thread, so the exception must be delivered again.
     #[must_use]
     pub fn keeper_is_saved(&self, n: usize) -> bool {
         let space = self.objects.get(n).and_then(|thread| thread.refs.first());
@@ -680,7 +681,7 @@ impl Meta {
         matches!(keeper, Some(Target::Object(_)))
     }
 
-    /// Finds the first thing that no saved process can have.
+    /// Reports the first violation of a rule.
     pub fn check(&self) -> Result<(), Senseless> {
         self.check_processes()?;
         if self.objects.len() > MAX_OBJECTS || self.runs.len() > MAX_RUNS {
@@ -702,7 +703,7 @@ impl Meta {
             if saved.shared {
                 continue;
             }
-            // Its manager will use these handles without looking.
+            // Its manager will use these handles without a check.
             for (offset, kind) in [(CONTROL_SPACE, Type::Space), (CONTROL_THREAD, Type::Thread)] {
                 let place = Place {
                     process,
@@ -744,7 +745,7 @@ impl Meta {
         Ok(())
     }
 
-    /// Whether this process is memory that several have.
+    /// Whether this process is memory that several share.
     #[must_use]
     pub fn is_shared(&self, process: u32) -> bool {
         let process = self.processes.get(process as usize);
@@ -814,8 +815,8 @@ impl Meta {
         }
         for (target, &wanted) in object.refs.iter().zip(fields) {
             let is = self.kind_of(n, target)?;
-            // Power over what a manager relies on is for the manager's own references only: these
-            // it keeps where the process cannot reach them.
+            // References with power over a manager's own objects may only be the manager's own, which it keeps in the
+            // control segment, where the process cannot reach them.
             let managers = kind == Type::Reference && object.place.segment == Segment::Control;
             if !managers && matches!(target, Target::Region(_, Segment::Control)) {
                 return senseless!("object {n} reaches for what belongs to its manager");
@@ -892,12 +893,12 @@ impl Meta {
         self.check_end(n, server, &refs[2])
     }
 
-    /// The ends of a connection, which exists while both name each other, must fit together.
+    /// Checks that the two ends of a connection, which exists while both name each other, have matching stages.
     fn check_end(&self, n: usize, stage: Stage, peer: &Target) -> Result<(), Senseless> {
         if matches!(stage, Stage::None | Stage::Finished) && *peer != Target::Null {
             return senseless!("thread {n} has a peer and no connection");
         }
-        // A peer that died, and one-way things that the kernel delivers again.
+        // The peer has died, or it is a one-way message that the kernel delivers again.
         if matches!(
             stage,
             Stage::None | Stage::Finished | Stage::Call | Stage::Fault | Stage::Exception
@@ -924,7 +925,7 @@ impl Meta {
         } else {
             theirs.client_stage
         };
-        // The other end has let go, and this one has yet to find out.
+        // The other end has closed the connection, and this one has not noticed yet.
         if other.refs.get(index) != Some(&back) {
             return Ok(());
         }
@@ -948,7 +949,7 @@ impl Meta {
                 return senseless!("a run of {} pages", run.pages);
             }
             if let Some(end) = &mut last {
-                // Nearly all follow another one of the same segment, of which this is left to be checked.
+                // Nearly all runs follow another one of the same segment, and only need this check.
                 let behind = run.place.offset.saturating_add(run.bytes());
                 if (end.process, end.segment) == (run.place.process, run.place.segment)
                     && end.offset <= run.place.offset
@@ -1188,7 +1189,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The same, with pages that its parent has.
+    /// The same, with pages that are left to a parent.
     pub(crate) fn child(identity: Identity) -> Meta {
         let same = |process, offset, pages, theirs| Same {
             process,
@@ -1217,7 +1218,7 @@ pub(crate) mod tests {
         table: 4,
     };
 
-    /// The list of runs is read as `postcard` reads it, whatever is in it.
+    /// The list of runs is read with the same result as by `postcard`, whatever its bytes.
     #[test]
     fn runs_are_read_as_any_list_is() {
         let mut random = 7_u64;
@@ -1240,7 +1241,7 @@ pub(crate) mod tests {
             let all: Vec<Run> = (0..5).map(run).collect();
             let mut bytes = postcard::to_allocvec(&all).expect("it can be encoded");
             assert_eq!(runs(&bytes), Ok((all, &[][..])), "A1: other runs are read");
-            // Something else, and less.
+            // Other bytes, and fewer.
             for at in 0..bytes.len() {
                 bytes[at] = next() as u8;
                 let bytes = &bytes[..at + 1];
@@ -1271,7 +1272,7 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.processes.clear()).contains("0 processes"));
         assert!(wrong(|m| m.processes[0].manager = "root".into()).contains("unknown manager"));
         assert!(wrong(|m| m.processes[1].part = vec![0; MAX_PART + 1]).contains("too long"));
-        // Those that belong together have one manager and one part, and stand in their order.
+        // Members of a tree have one manager and one part, and are in order.
         let member = |member: u32, manager: &str, part: &[u8]| {
             let process = Process {
                 manager: manager.into(),
@@ -1292,7 +1293,7 @@ pub(crate) mod tests {
         }
         assert_eq!(member(1, "linux", &[]), "process 2 has no space");
         assert!(wrong(|m| m.processes[0].member = 1).contains("belongs to none"));
-        // Memory that several have is behind the others, and has nothing but pages.
+        // Shared memory is behind the other members, and has only pages.
         let shares = |m: &mut Meta, member| {
             m.processes.push(Process {
                 manager: "linux".into(),
@@ -1343,7 +1344,7 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.objects[0].place.process = 2).contains("outside"));
         assert!(wrong(|m| m.objects[13].place.offset = CONTROL_SIZE).contains("outside"));
         assert!(wrong(|m| m.objects[13].place.offset = u64::MAX - 15).contains("outside"));
-        // Files are in order, of a process that can have some, and have a path.
+        // Files are in order, belong to a process that can have files, and have a path.
         assert!(wrong(|m| m.files[1].process = 2).contains("belongs to no process"));
         for path in ["", "bin", "/a\0", &format!("/{}", "x".repeat(MAX_PATH))] {
             assert!(wrong(|m| m.files[2].path = path.into()).contains("path of file 2"));
@@ -1452,7 +1453,7 @@ pub(crate) mod tests {
         assert_eq!(managers.count(), 4);
         let others = meta.objects.len() as u64 - 4;
         assert_eq!(meta.kernel_memory(cost), others);
-        // Behind its memory in the first process, where managers have nothing.
+        // In the memory of the first process, where managers have no objects.
         for (offset, quota) in [(0x1_1000, 5000), (0x1_1010, u64::MAX)] {
             let place = Place {
                 process: 0,

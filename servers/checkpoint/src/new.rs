@@ -1,8 +1,8 @@
-//! A file that is written under a name of its own, and gets the one that it is to have when it is complete.
+//! A file that is written under a temporary name, and gets its final one when it is complete.
 //!
-//! The name of its own is `PATH.tmp`, or `PATH.tmp1` and so on where that is taken: what has it belongs to somebody
-//! else. It may be an image that is being read meanwhile, what another job writes for the same path, or what a user has
-//! there.
+//! The temporary name is `PATH.tmp`, or `PATH.tmp1` and so on if that is taken: an existing file belongs to somebody
+//! else. It may be an image that is being read meanwhile, one that another job writes for the same path, or a user's
+//! file.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,21 +11,21 @@ use proto::Error;
 /// How many names are tried.
 const ATTEMPTS: u32 = 100;
 
-/// Where such files are made.
+/// The file system in which such files are made.
 pub trait Names {
     /// A file that can be written.
     type File;
-    /// Makes a file at this path, where nothing is, not even a symbolic link.
+    /// Makes a file at this path, where nothing may exist, not even a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Exists`] if something is there.
+    /// [`Error::Exists`] if something exists there.
     fn make(&self, path: &str) -> Result<Self::File, Error>;
-    /// Returns when all of it survives a loss of power, if files there do.
+    /// Returns when the whole file survives a loss of power, if files there do.
     ///
     /// # Errors
-    /// It may not.
+    /// It may not survive.
     fn sync(&self, file: &Self::File) -> Result<(), Error>;
-    /// Gives what is at the first path the other one, whatever is there.
+    /// Renames the first path to the second, and replaces what is there.
     ///
     /// # Errors
     /// Those of the file system.
@@ -34,7 +34,7 @@ pub trait Names {
     fn unlink(&self, path: &str);
 }
 
-/// The files of programs, which make kernel calls: they are not there on the host.
+/// The files of programs, which make kernel calls, and so do not exist on the host.
 #[cfg(target_os = "none")]
 #[derive(Clone, Copy, Debug)]
 pub struct Programs;
@@ -65,19 +65,19 @@ impl Names for Programs {
     }
 }
 
-/// A file that is not complete. If it is dropped nothing of it is left.
+/// A file that is not complete. If it is dropped, nothing of it is left.
 #[derive(Debug)]
 pub struct New<N: Names> {
     names: N,
     file: N::File,
-    /// Its name until it is complete.
+    /// Its temporary name.
     own: String,
     path: String,
     is_kept: bool,
 }
 
 impl<N: Names> New<N> {
-    /// A file that is to be at `path`.
+    /// Makes a file that is to get the name `path`.
     ///
     /// # Errors
     /// Those of the file system.
@@ -108,12 +108,13 @@ impl<N: Names> New<N> {
         &self.file
     }
 
-    /// It is complete.
+    /// Gives the complete file its final name.
     ///
     /// # Errors
-    /// Then there is no such file, and what was there is there still.
+    /// The file is removed then, and an older one at the path stays.
     pub fn keep(mut self) -> Result<(), Error> {
-        // The name must not be there without the bytes after a loss of power: an image that was there is as good as lost then, too.
+        // After a loss of power the name must not lead to missing bytes: an older image with that name would be lost,
+        // too.
         self.names.sync(&self.file)?;
         self.names.rename(&self.own, &self.path)?;
         self.is_kept = true;
@@ -135,7 +136,7 @@ mod tests {
     use alloc::collections::BTreeMap;
     use core::cell::{Cell, RefCell};
 
-    /// Files by their paths, and whether what was written last is durable.
+    /// Files by their paths, and whether the last write is durable.
     #[derive(Default)]
     struct Disk {
         files: RefCell<BTreeMap<String, &'static str>>,

@@ -1,9 +1,10 @@
-//! What of an image is read when it is needed: which chunks of a process's memory its segment owes, and in which order they come.
+//! On-demand reading of an image: which chunks of a process's memory its segment owes, and in which order they are
+//! supplied.
 //!
-//! Chunks with kernel objects are not among them: objects are made before the process goes on, and their pages have to
-//! be there then. Nor are those of which the image has no page: they are zero. A restore makes all others owed
-//! ([`services::memory::Supplier`]) and supplies them while the process runs, from front to back, one that is waited
-//! for before all others.
+//! Chunks with kernel objects are not owed: objects are made before the process runs, and their pages have to be
+//! present then. Nor are chunks of which the image has no page: they are zero. A restore makes all others owed
+//! ([`services::memory::Supplier`]) and supplies them while the process runs, from front to back, but first those for
+//! which a thread waits.
 
 use crate::chain::{Bytes, Chain};
 use crate::meta::{Meta, Place, Segment};
@@ -21,7 +22,7 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// The chunks of which the image has pages, by itself or by what it is based on.
+    /// The chunks of which the image has pages, in itself or in its parents.
     #[must_use]
     pub fn of(meta: &Meta, process: u32) -> Self {
         let place = |segment| Place {
@@ -29,7 +30,7 @@ impl Owed {
             segment,
             offset: 0,
         };
-        // Those of its memory.
+        // The runs of its memory.
         let (start, end) = (place(Segment::Memory), place(Segment::Control));
         let before = |end: Place| meta.runs.partition_point(|run| run.place < end);
         let own = &meta.runs[before(start)..before(end)];
@@ -41,7 +42,7 @@ impl Owed {
         owed
     }
 
-    /// Adds the chunks of these pages, offsets and sizes, which are in order.
+    /// Adds the chunks of these pages, given by offset and size in rising order.
     fn add_pages(&mut self, pages: impl Iterator<Item = (u64, u64)>) {
         let (mut from, mut to) = (0, 0);
         for (offset, bytes) in pages {
@@ -55,7 +56,7 @@ impl Owed {
         self.add(from, to);
     }
 
-    /// Adds a stretch, some of which may be among them.
+    /// Adds a stretch, of which some chunks may be in the set already.
     fn add(&mut self, mut from: u64, mut to: u64) {
         if from == to {
             return;
@@ -67,14 +68,14 @@ impl Owed {
         self.stretches.insert(from, to);
     }
 
-    /// A stretch that has something of this one, or is beside it.
+    /// A stretch that overlaps or touches this one.
     fn touching(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let before = self.stretches.range(..=to).next_back();
         let (start, end) = before.map(|(start, end)| (*start, *end))?;
         (end >= from).then_some((start, end))
     }
 
-    /// Takes those out that have kernel objects: which.
+    /// Removes the chunks that have kernel objects, and returns them.
     pub fn without_objects(&mut self, meta: &Meta, process: u32) -> Vec<u64> {
         let mut taken: Vec<u64> = Vec::new();
         let start = Place {
@@ -96,7 +97,7 @@ impl Owed {
         self.stretches.iter().map(|(start, end)| (*start, *end))
     }
 
-    /// Takes a chunk out: whether it was among them.
+    /// Removes a chunk. Returns whether it was in the set.
     pub fn take(&mut self, number: u64) -> bool {
         let before = self.stretches.range(..=number).next_back();
         let found = before.filter(|(_, end)| **end > number);
@@ -113,8 +114,8 @@ impl Owed {
         true
     }
 
-    /// Takes the chunk out that comes next: the one at the offset that somebody waits for, or the first one. The
-    /// number, and whether somebody waits for it.
+    /// Removes the chunk to supply next: the one at the offset that a thread waits for, or the first one. Returns its
+    /// number, and whether a thread waits for it.
     pub fn take_next(&mut self, wanted: Option<u64>) -> Option<(u64, bool)> {
         if let Some(number) = wanted.map(|offset| offset / CHUNK) {
             if self.take(number) {
@@ -126,15 +127,15 @@ impl Owed {
         Some((number, false))
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stretches.is_empty()
     }
 }
 
-/// Reads the chunk with this number of the memory of a process: offset and size of its pages, from the first to the
-/// last one that the image has. Those between them that it does not have are zero.
+/// Reads the chunk with this number of the memory of a process: returns offset and size of its pages, from the first to
+/// the last one that the image has. Missing pages between them are zero.
 ///
 /// # Errors
 /// A sentence, if a page cannot be read or does not match its checksum.
@@ -249,7 +250,7 @@ mod tests {
         let then: Vec<u8> = (17..29).collect();
         assert_eq!(is[..4], [1, 0, 0, 0], "A1: pages that are not there");
         assert_eq!(is[4..], then, "A1: pages of a chunk");
-        // What was read before is not what the next one has.
+        // Bytes of an earlier chunk do not stay in the buffer.
         assert_eq!(read(&mut chain, 2, &mut bytes), (2 * CHUNK, 12 * PAGE_SIZE));
         assert_eq!(bytes.len() as u64, 12 * PAGE_SIZE);
         assert_eq!((page(&bytes, 0), page(&bytes, 11)), (46, 58));
@@ -278,7 +279,7 @@ mod tests {
         let mut first = first();
         let at = first.len() - 200;
         let stored = open(&first).stored_bytes() as usize;
-        // In the last run.
+        // A byte of the last run.
         let at = at.min(first.len() - 4 * 8 - stored / 64);
         first[at] ^= 1;
         let mut chain = Chain::new(open(&first), &[]).expect("the description is whole");

@@ -1,8 +1,8 @@
-//! The pages of a set that is saved: where they are read, and how they get into the file.
+//! The pages of a set of processes that is saved: where they are read, and how they are written to the file.
 //!
-//! The memory of a process is read from its frozen copy, while the process goes on; or, where none can be made, from the process itself,
-//! which stands still then. Control segments are not copied: few of their pages hold anything but objects, and
-//! these are read while the set stands still.
+//! The memory of a process is read from its frozen copy, while the process runs; or, if none can be made, from the
+//! process itself, which is stopped then. Control segments are not copied: few of their pages hold anything except
+//! objects, and these pages are read while the set is stopped.
 
 use crate::desk::Wanted;
 use crate::machine;
@@ -29,12 +29,12 @@ use rt::window::Window;
 struct Memory {
     region: Ref,
     window: Window,
-    /// If it is a frozen copy.
+    /// Set if it is a frozen copy.
     copy: Option<Copy>,
 }
 
 impl Memory {
-    /// Reads pages that were there. From a copy they do not go away.
+    /// Reads pages that were found present. In a copy they stay present.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
         read(&self.window, offset, into)
     }
@@ -48,12 +48,12 @@ fn read(window: &Window, offset: u64, into: &mut [u8]) -> Result<(), Sentence> {
 /// The pages of a set.
 pub(crate) struct Pages {
     memory: Vec<Memory>,
-    /// Those of control segments that hold anything but objects.
+    /// The pages of control segments that hold anything except objects.
     control: BTreeMap<Place, Vec<u8>>,
 }
 
 impl Pages {
-    /// Of processes with these memory regions, or with these copies of them.
+    /// The pages of processes with these memory regions, or these copies.
     pub(crate) fn new(memory: impl Iterator<Item = (Ref, Option<Copy>)>) -> Result<Self, Sentence> {
         let memory = memory.map(|(region, copy)| {
             let window = Window::map(&region, 0, MEMORY_SIZE, READ)
@@ -70,7 +70,7 @@ impl Pages {
         })
     }
 
-    /// Reads what is to be kept of the control segment of a process.
+    /// Reads the pages of a process's control segment that are to be saved.
     pub(crate) fn keep_control(
         &mut self,
         (process, region, window): (u32, &Ref, &Window),
@@ -106,7 +106,7 @@ impl Pages {
         };
         let is_last = address % PAGE_SIZE == PAGE_SIZE - 1;
         let mut bytes = vec![0; if is_last { 1 } else { 2 }];
-        // A page that is not there is not made by looking at it.
+        // Reading must not make an absent page present.
         let page = address & !(PAGE_SIZE - 1);
         let is_there = memory.region.search(page, page + PAGE_SIZE, 1).is_ok();
         match is_there && memory.window.read(address, &mut bytes).is_ok() {
@@ -115,7 +115,8 @@ impl Pages {
         }
     }
 
-    /// Lists in the description the pages that hold anything but zeros and objects, and which of them the parent has.
+    /// Lists in the description the pages that hold anything except zeros and objects, and which of them are left to
+    /// the parent.
     pub(crate) fn list(
         &self,
         meta: &mut Meta,
@@ -170,14 +171,14 @@ impl Pages {
                 add_run(&mut runs, *place);
             }
         }
-        // One of which nothing is left need not be there.
+        // A parent to which no page is left is not needed.
         let parent = parents.filter(|_| !same.is_empty());
         meta.parent = parent.map(|parents| parents.name.clone());
         (meta.runs, meta.same) = (runs, same);
         Ok(())
     }
 
-    /// Reads the pages of a run. The bytes of objects are the kernel's and read as zero.
+    /// Reads the pages of a run. The bytes of objects belong to the kernel and read as zero.
     fn read(&self, meta: &Meta, run: Run, into: &mut [u8]) -> Result<(), Sentence> {
         if run.place.segment == Segment::Control {
             for (number, page) in into.chunks_exact_mut(PAGE_SIZE as usize).enumerate() {
@@ -198,26 +199,27 @@ impl Pages {
         Ok(())
     }
 
-    /// The window on a copy in which the bytes of a run stand as they are to be written: no object is among them.
+    /// The window on a copy from which the bytes of a run can be written directly, since there are no objects among
+    /// them.
     fn as_they_are(&self, meta: &Meta, run: Run) -> Option<&Window> {
         let memory = self.memory.get(run.place.process as usize)?;
         let is_copy = run.place.segment == Segment::Memory && memory.copy.is_some();
         (is_copy && meta.objects_in(run.place, run.bytes()).is_empty()).then_some(&memory.window)
     }
 
-    /// Whether all of it is read from copies, so that the processes may go on.
+    /// Whether all memory is read from copies, so that the processes may run.
     pub(crate) fn are_copies(&self) -> bool {
         self.memory.iter().all(|memory| memory.copy.is_some())
     }
 
-    /// Whether all that is read here is of one instant: no copy has lost anything.
+    /// Whether all pages are of one instant: no copy has lost any contents.
     fn are_intact(&self) -> bool {
         let mut copies = self.memory.iter().filter_map(|memory| memory.copy.as_ref());
         copies.all(|copy| rt::memory::is_intact(&copy.control) == Ok(true))
     }
 
-    /// Gives the processes back what they have in common with their copies. Where that cannot be done here the memory server does it when
-    /// this is dropped.
+    /// Gives the memory that the processes share with their copies back to them. If that fails here the memory server
+    /// does it when this is dropped.
     pub(crate) fn release(self) {
         for memory in self.memory {
             drop(memory.window);
@@ -227,8 +229,8 @@ impl Pages {
         }
     }
 
-    /// Writes an image, compressed or not: how many bytes. `None`, and no file, if something of the copies was lost, or
-    /// they leave no memory for the file.
+    /// Writes an image, compressed or not, and returns its size in bytes. `None`, and no file, if the copies lost
+    /// contents, or leave no memory for the file.
     pub(crate) fn write(
         &self,
         meta: &Meta,
@@ -243,7 +245,7 @@ impl Pages {
         let cannot = |error: Error| {
             short.set(error == Error::NoMemory && !on_disk);
             let why = match error {
-                // No memory that copies have would help.
+                // Giving back the copies would not help.
                 Error::NoMemory if on_disk => "the disk is full",
                 error => error.text(),
             };
@@ -264,7 +266,7 @@ impl Pages {
                 wanted.has_done(run.bytes());
                 let window = self.as_they_are(meta, *run).filter(|_| !compress);
                 if let Some(window) = window {
-                    // Not copied before.
+                    // Written from the window, without a copy.
                     let range = (run.place.offset, run.bytes());
                     let sum = window.crc32c(range.0, range.1).map_err(cannot)?;
                     packer.as_it_is(range.1, sum);
@@ -277,7 +279,7 @@ impl Pages {
                 }
                 let pages = &mut buffer[..run.bytes() as usize];
                 if let Err(why) = self.read(meta, *run, pages) {
-                    // Something may have been taken away.
+                    // The copy may have lost contents.
                     return if self.are_intact() {
                         Err(why)
                     } else {
@@ -288,7 +290,7 @@ impl Pages {
             }
             out.put(packer.table()).map_err(cannot)?;
             if compress {
-                // Its length is known now.
+                // The length is known now.
                 let header = packer.header(&header).encode();
                 out.new.file().write_all(0, &header).map_err(cannot)?;
             }
@@ -300,14 +302,14 @@ impl Pages {
             Ok(Some(bytes))
         })();
         match written {
-            // The copies may have what the file needs.
+            // Without the copies there may be memory for the file.
             Err(_) if short.get() && self.are_copies() => Ok(None),
             written => written,
         }
     }
 }
 
-/// Adds a page to those that are written.
+/// Adds a page to the runs to be written.
 fn add_run(runs: &mut Vec<Run>, place: Place) {
     match runs.last_mut() {
         Some(run)
@@ -323,7 +325,7 @@ fn add_run(runs: &mut Vec<Run>, place: Place) {
     }
 }
 
-/// Adds a page to those that are left to the parent, whose process this is.
+/// Adds a page to those that are left to process `theirs` of the parent.
 fn add_same(same: &mut Vec<Same>, place: Place, theirs: u32) {
     match same.last_mut() {
         Some(last)
@@ -340,7 +342,7 @@ fn add_same(same: &mut Vec<Same>, place: Place, theirs: u32) {
     }
 }
 
-/// Makes the bytes of objects in the pages of a run zero.
+/// Zeroes the bytes of objects in the pages of a run.
 fn without_objects(meta: &Meta, run: Run, bytes: &mut [u8]) {
     for object in meta.objects_in(run.place, run.bytes()) {
         let at = (object.place.offset - run.place.offset) as usize;
@@ -348,8 +350,8 @@ fn without_objects(meta: &Meta, run: Run, bytes: &mut [u8]) {
     }
 }
 
-/// Looks at the next few pages of a segment from `offset` on: where to go on, and those that hold anything but zeros. `None` behind the
-/// last one.
+/// Reads the next few pages of a segment from `offset` on. Returns where to continue, and the pages that are not all
+/// zero. `None` behind the last one.
 fn filled(
     region: &Ref,
     window: &Window,
@@ -378,7 +380,7 @@ fn filled(
             Ok((page, _)) => {
                 next = page + PAGE_SIZE;
                 match window.is_zero(page, PAGE_SIZE) {
-                    // Who holds the process may have taken it away since.
+                    // A holder of the process may have removed the page since.
                     Ok(true) | Err(Error::Ended) => {}
                     Ok(false) => filled.push(page),
                     Err(error) => return Err(error.text().to_string()),
@@ -391,7 +393,7 @@ fn filled(
     Ok((next > offset).then_some((next, filled)))
 }
 
-/// Writes from front to back.
+/// Writes the file from front to back.
 struct Out {
     new: New<Programs>,
     offset: u64,

@@ -28,16 +28,16 @@ impl Bytes for File {
     }
 }
 
-/// The image on which one is based, with those on which that is based itself.
+/// The parent of an image, with its own parents.
 pub(crate) struct Parents {
     pub(crate) chain: Chain<File>,
-    /// What the image says of the first one.
+    /// The image's description of its parent.
     pub(crate) name: Parent,
     page: Vec<u8>,
 }
 
 impl Parents {
-    /// Whether the page of a process there is this one.
+    /// Whether the page of a process in the parent is equal to this one.
     pub(crate) fn has(&mut self, process: u32, offset: u64, page: &[u8]) -> Result<bool, Sentence> {
         let found = self.chain.page(process, offset, &mut self.page);
         let found = found.map_err(|why| format!("{}: {why}", plain(&self.name.path)))?;
@@ -45,10 +45,10 @@ impl Parents {
     }
 }
 
-/// Opens the image at `parent` for one that is to be written at `path`, with all that it is based on.
+/// Opens the image at `parent` for one that is to be written at `path`, with its own parents.
 pub(crate) fn of_new(parent: &str, path: &str, wanted: &Wanted) -> Result<Parents, Sentence> {
     let image = open(parent, wanted)?;
-    // A symbolic link may lead to another image by the time that this one is needed.
+    // A symbolic link may lead to another image when the parent is needed.
     let found = rt::fs::path_of(image.bytes().0.ino()).ok();
     let found = found.filter(|path| path.len() <= MAX_PATH);
     let name = Parent {
@@ -62,7 +62,7 @@ pub(crate) fn of_new(parent: &str, path: &str, wanted: &Wanted) -> Result<Parent
             "{parent} is the last of {MAX_IMAGES} images in a row: save a whole one"
         ));
     }
-    // The pages that are left to them would be gone.
+    // Replacing a parent would destroy the pages that are left to it.
     if let Ok(attributes) = rt::fs::stat(path, true) {
         let is_it = |image: &Image<File>| image.bytes().0.opened().ino == attributes.ino;
         if chain.images().any(is_it) {
@@ -74,13 +74,14 @@ pub(crate) fn of_new(parent: &str, path: &str, wanted: &Wanted) -> Result<Parent
     Ok(parents(chain, name))
 }
 
-/// Opens the parent of the image at `path`, which has this description, with all that it is based on; none if nothing is left to it.
+/// Opens the parent of the image at `path`, which has this description, with its own parents; `None` if no page is left
+/// to it.
 pub(crate) fn of(meta: &Meta, path: &str, wanted: &Wanted) -> Result<Option<Parents>, Sentence> {
     let Some(name) = meta.parent.as_ref().filter(|_| !meta.same.is_empty()) else {
         return Ok(None);
     };
     let (image, place) = find(name, path, wanted)?;
-    // While it is asked for them.
+    // Memory for the check that the parent has them.
     rt::heap::want((meta.same.len() * size_of::<chain::Stretch>()) as u64)
         .map_err(|error| error.text().to_string())?;
     let chain = Chain::new(image, &meta.same);
@@ -97,7 +98,7 @@ fn parents(chain: Chain<File>, name: Parent) -> Parents {
     }
 }
 
-/// Adds what is missing, of which the last image lies at `path`.
+/// Adds the missing parents; the last image of the chain is at `path`.
 fn complete(mut chain: Chain<File>, path: &str, wanted: &Wanted) -> Result<Chain<File>, Sentence> {
     let mut path = path.to_string();
     while let Some(name) = chain.wanted().cloned() {
@@ -110,7 +111,7 @@ fn complete(mut chain: Chain<File>, path: &str, wanted: &Wanted) -> Result<Chain
     Ok(chain)
 }
 
-/// Finds the parent of the image at `child`: and where it is.
+/// Finds the parent of the image at `child`, and returns it and its path.
 fn find(name: &Parent, child: &str, wanted: &Wanted) -> Result<(Image<File>, String), Sentence> {
     let [beside, where_it_was] = chain::places(child, &name.path);
     // The path is a text of the image.
@@ -132,7 +133,7 @@ fn find(name: &Parent, child: &str, wanted: &Wanted) -> Result<(Image<File>, Str
 fn open(path: &str, wanted: &Wanted) -> Result<Image<File>, Sentence> {
     let file = rt::fs::File::open(path, Flags::default(), 0)
         .map_err(|error| format!("{path}: {}", error.text()))?;
-    // What is needed only while it is read.
+    // Memory that is needed only while the image is read.
     let held = RefCell::new(Hold::default());
     let room = |bytes| held.borrow_mut().add(bytes).is_ok();
     let image = Image::open(File(file), machine::features(), room);

@@ -1,8 +1,8 @@
 //! Names for the references that saved objects hold.
 //!
-//! A reference means something only in its own boot. [`Known`] collects a reference to everything
-//! that an image can name, with the name; [`Known::name`] compares a reference that was found with
-//! them. Comparing is a kernel call, so whoever uses this brings it along ([`Compare`]).
+//! A reference means something only in its own boot. [`Known`] collects a reference to everything that an image can
+//! name, with the name; [`Known::name`] compares a reference that was found with them. Comparing is a kernel call, so
+//! the user of this module supplies it ([`Compare`]).
 
 use crate::meta::Target;
 use abi::RefKind;
@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
-/// What is asked about references.
+/// Operations on references.
 pub trait Compare {
     /// A reference.
     type Ref;
@@ -32,10 +32,10 @@ impl<C: Compare> Compare for &C {
     }
 }
 
-/// After so many comparisons others may run who wait. How many a reference needs is up to whoever is saved.
+/// After so many comparisons waiting threads may run. How many a reference needs depends on the process that is saved.
 pub const AT_A_TIME: u32 = 1000;
 
-/// Compares as another one does, and lets others run after every so many comparisons ([`AT_A_TIME`]).
+/// Compares with another [`Compare`], and lets others run after every [`AT_A_TIME`] comparisons.
 pub struct Paced<C, F> {
     compare: C,
     pause: F,
@@ -70,7 +70,7 @@ impl<C: Compare, F: Fn()> Compare for Paced<C, F> {
     }
 }
 
-/// What an image can name.
+/// The things that an image can name.
 pub struct Known<R> {
     /// By kind.
     kinds: Vec<Entries<R>>,
@@ -79,14 +79,14 @@ pub struct Known<R> {
 /// What is known of one kind, in the order in which it became known.
 struct Entries<R> {
     all: Vec<(R, Target)>,
-    /// Numbers of those that were found last, the latest one first. Objects mostly refer to what those before them
-    /// referred to, or to what comes next, so that they are compared with a few and not with all.
+    /// Numbers of the entries that were found last, the latest first. Objects mostly refer to the same things as those
+    /// before them, or to the next thing in order, so that a few comparisons suffice.
     latest: RefCell<VecDeque<usize>>,
-    /// What comes behind the one that was last found otherwise.
+    /// The entry behind the one that was last found by a search.
     next: Cell<usize>,
 }
 
-/// So many that were found last are looked at first.
+/// How many of the latest entries are tried first.
 const LATEST: usize = 8;
 
 impl<R> Default for Known<R> {
@@ -106,8 +106,8 @@ impl<R> Default for Entries<R> {
 }
 
 impl<R> Known<R> {
-    /// Makes the thing that `reference` names known as `target`. The first name wins. Objects and ends of threads of the set are made known
-    /// before all others, and none of them twice.
+    /// Adds `target` as the name of the thing that `reference` names. The first name wins. Objects and ends of threads
+    /// of the set must be added before all others, and each only once.
     pub fn add<C: Compare<Ref = R>>(&mut self, compare: &C, reference: R, target: Target) {
         let kind = compare.kind(&reference);
         if kind != RefKind::Null {
@@ -118,7 +118,7 @@ impl<R> Known<R> {
         }
     }
 
-    /// The name of what `reference` names, or its kind if that is nothing that an image can name.
+    /// The name of what `reference` names, or its kind if an image cannot name it.
     pub fn name<C: Compare<Ref = R>>(&self, compare: &C, reference: &R) -> Result<Target, RefKind> {
         let kind = compare.kind(reference);
         if kind == RefKind::Null {
@@ -132,10 +132,10 @@ impl<R> Known<R> {
 }
 
 impl<R> Entries<R> {
-    /// The first one that is it.
+    /// The first entry for which `is_it` holds.
     fn find(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         let mut latest = self.latest.borrow_mut();
-        // Of those that were found none has the same under another name before it.
+        // An entry that was found has no other entry for the same thing before it.
         let again = latest.iter().position(|n| is_it(*n));
         let found = match again.and_then(|place| latest.remove(place)) {
             Some(found) => found,
@@ -210,7 +210,8 @@ mod tests {
         }
     }
 
-    /// Whatever was found before, the first name wins; and who refers to what others referred to, or in order, is compared with few.
+    /// Whatever was found before, the first name wins; and references to the same thing as before, or in order, take
+    /// few comparisons.
     #[test]
     fn what_was_found_before_is_found_at_once() {
         const MANY: u32 = 1000;
@@ -228,7 +229,7 @@ mod tests {
             false => Ok(Target::Manager(n)),
         };
         for n in 0..MANY {
-            // The one that all refer to, and one that each has for itself.
+            // One thing that all refer to, and one that only this object refers to.
             assert_eq!((name(7), name(n)), (expected(7), expected(n)));
         }
         let most = (2 * LATEST as u32 + 3) * MANY;
@@ -243,13 +244,13 @@ mod tests {
         for n in 0..=LATEST as u32 {
             assert_eq!(name(n), expected(n));
         }
-        // What comes next there is the other name of an object.
+        // The next entry there is the other name of an object.
         assert_eq!(name(MANY), expected(MANY));
         assert_eq!(name(MANY - 1), expected(MANY - 1), "the first name");
     }
 
-    /// Of many objects, each of which refers to one anywhere among them, two take as many comparisons as there are
-    /// objects.
+    /// Each of many objects refers to one anywhere among them: on average two such searches take as many comparisons as
+    /// there are objects.
     #[test]
     fn others_run_by_comparisons_and_not_by_objects() {
         const MANY: u32 = 5000;

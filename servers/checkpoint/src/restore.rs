@@ -1,14 +1,13 @@
-//! Restoring: everything anew, from the image and nothing else.
+//! Restoring: makes everything new, from the image alone.
 //!
-//! First the managers make empty processes for whoever asked: segments, a space and a first thread, which
-//! are theirs, with the quota and the rights of any program, and the ports that are to be keepers. Then come
-//! the pages of the image, and every other object is created in its place, without state. Then the managers
-//! get their parts; from the image's clock and the machine's follows what the clocks of the
-//! spaces must add. Then all states are set, references now naming the new objects, threads last.
-//! Nothing runs until all of that is done: the threads came with the stop that their freezing gave
-//! them, and thawing takes it away.
+//! First the managers make empty processes for the client: segments, a space and a first thread, which the managers
+//! own, with the quota and the rights of any program, and the ports that become keepers. Then the pages of the image
+//! are filled in, and every other object is created in its place, without state. Then the managers get their parts; the
+//! offsets of the spaces' clocks follow from the image's clock and the machine's. Then all states are set, with
+//! references to the new objects, threads last. Nothing runs until all of that is done: the threads have the stop count
+//! of their freeze, which thawing undoes.
 //!
-//! If anything fails, what was made is undone and the cause is told.
+//! If anything fails, everything that was made is undone and the cause is reported.
 
 use crate::compare;
 use crate::desk::Wanted;
@@ -45,9 +44,9 @@ use rt::sync::{Lazy, Mutex};
 use rt::window::Window;
 use services::checkpoint::Restored;
 
-/// What restored processes have of the kernel memory of this program.
+/// The kernel memory of this program that restored processes take.
 static CHARGES: Mutex<Charges> = Mutex::new(Charges::new());
-/// Charges for processes that somebody has taken, with the ports by which these are known to their managers.
+/// Charges for processes that clients have taken, with the ports by which their managers know them.
 static TAKEN: Mutex<Vec<(Charge, Vec<Ref>)>> = Mutex::new(Vec::new());
 static KERNEL_MEMORY: Lazy<KernelMemory> = Lazy::new();
 
@@ -57,7 +56,7 @@ pub(crate) fn start() -> Result<(), Code> {
     Ok(())
 }
 
-/// A charge, until this is dropped: then it is over, and is given back when what was charged is gone.
+/// A charge, until this is dropped: then it has ended, and is given back when the charged objects are gone.
 struct Charge(Number);
 
 impl Drop for Charge {
@@ -66,8 +65,8 @@ impl Drop for Charge {
     }
 }
 
-/// How often it is tried to charge a job while something of its processes that have ended may still go, and how long
-/// is waited before that, in nanoseconds: their memory is taken apart by a thread of the priority of programs.
+/// How often charging a job is tried again while objects of its ended processes may still be destroyed, and the pause
+/// before that, in nanoseconds: a thread with the priority of programs takes their memory apart.
 const ATTEMPTS: u32 = 50;
 const A_MOMENT: u64 = 2_000_000;
 
@@ -84,7 +83,7 @@ impl Charge {
                 rt::time::sleep(A_MOMENT);
                 wanted.check()?;
             }
-            // These have ended since.
+            // Removes charges of processes that have ended since.
             let lives = |port: &Ref| port.kind() != RefKind::Null;
             TAKEN.lock().retain(|(_, ports)| ports.iter().any(lives));
             let mut charges = CHARGES.lock();
@@ -100,15 +99,15 @@ impl Charge {
     }
 }
 
-/// Makes processes from an image, for the process whose port at init is `owner`, and for its job. If it is `lazy` their
-/// memory is read when they run, as far as that can be.
+/// Makes processes from an image, for the process whose port at init is `owner`, and for its job. With `lazy` their
+/// memory is read while they run, as far as possible.
 pub(crate) fn restore(
     path: &str,
     lazy: bool,
     owner: (&RefAt, Job),
     wanted: &Wanted,
 ) -> Result<Making, Sentence> {
-    // What is left for later is not done now: nobody waits long for the rest, as far as that is looked after.
+    // A lazy restore is short, since most pages are read later, and so stays raised.
     if !lazy {
         wanted.lower();
     }
@@ -116,7 +115,7 @@ pub(crate) fn restore(
         .map_err(|error| format!("{path}: {}", error.text()))?;
     let file = File(file);
     let mut making = Making::default();
-    // Dropped on failure, which undoes it.
+    // On failure `making` is dropped, which undoes everything.
     making
         .make((file, path, lazy), owner, wanted)
         .map_err(|why| format!("{path}: {why}"))?;
@@ -134,7 +133,7 @@ fn refused(what: &str, error: Error) -> Sentence {
     format!("{what}: {}", error.text())
 }
 
-/// What a manager has refused to do with a process that is being made, with what it says of that.
+/// The error of a manager about a process that is being made, with the manager's sentence.
 fn refused_by(manager: &str, process: &Process, error: Error) -> Sentence {
     match process.why() {
         why if why.is_empty() => refused(&format!("{manager} refuses it"), error),
@@ -142,22 +141,23 @@ fn refused_by(manager: &str, process: &Process, error: Error) -> Sentence {
     }
 }
 
-/// A description of fewer bytes, or so much memory for it, is read at once, while others who are less important wait.
+/// A description of fewer bytes, which needs no more memory than this, is read at once, while less important threads
+/// wait.
 const QUICK: u64 = 1 << 20;
 
-/// After so many objects others may run who wait.
+/// After so many objects waiting threads may run.
 const AT_A_TIME: usize = 64;
 
-/// What processes owe, and the chunks of them that must be there before they run.
+/// The debts of the processes, and the chunks that must be present before they run.
 type Debts = (Vec<Debt>, Vec<(u32, u64)>);
 
 /// A process that is being made.
 struct Made {
     manager: String,
-    /// Its own, or its place among those that were made together with one before it.
+    /// The process, or its place in the tree of a process before it.
     process: Own,
     keeper: Ref,
-    /// Its memory account, if it knows that.
+    /// Its memory account, if it has a reference to it.
     account: Ref,
     /// Memory and control region, and their windows.
     segments: [(Ref, Option<Window>); 2],
@@ -174,11 +174,11 @@ fn shown(name: &str) -> String {
 /// The power over a process that is being made.
 enum Own {
     Process(Process),
-    /// It is that of the process with the first number, of which this is the member with the second one.
+    /// The power is that of the process with the first number, of which this is the member with the second one.
     Member(u32, u32),
 }
 
-/// What has been made so far. Dropping it undoes it, unless somebody has taken it.
+/// What has been made so far. Dropping it undoes that, unless the client has taken the processes.
 #[derive(Default)]
 pub(crate) struct Making {
     made: Vec<Made>,
@@ -186,7 +186,7 @@ pub(crate) struct Making {
     at_once: Sentence,
     differs: Vec<Sentence>,
     taken: bool,
-    /// Goes after the processes.
+    /// Dropped after the processes have ended.
     charge: Option<Charge>,
 }
 
@@ -197,7 +197,7 @@ impl Drop for Making {
                 *window = None;
             }
             if let (false, Own::Process(process)) = (self.taken, &made.process) {
-                // Objects go with their pages.
+                // Objects are destroyed with their pages.
                 let _ = process.kill();
                 let _ = process.reap();
             }
@@ -206,7 +206,7 @@ impl Drop for Making {
 }
 
 impl Making {
-    /// Whoever asked for it has it from now on: with their control ports in `ports`.
+    /// Hands the processes over to the client, with their control ports in `ports`.
     pub(crate) fn taken(mut self, ports: &mut Vec<Ref>) -> Restored {
         self.taken = true;
         let known = self.made.iter().filter_map(|made| made.keeper.copy().ok());
@@ -217,7 +217,7 @@ impl Making {
         let mut processes = Vec::new();
         for (manager, process) in self.roots() {
             processes.push((manager.to_string(), process.pid()));
-            // A process of which nobody can get hold is of no use, and does no harm either.
+            // A process whose port cannot be copied is of no use to the client, but does no harm.
             ports.extend(process.port().copy());
         }
         Restored {
@@ -254,7 +254,8 @@ impl Making {
         self.charge = Some(Charge::new(&meta, job, wanted)?);
         if !meta.files.is_empty() {
             wanted.lower();
-            // Now, since what is restored may change them, or they are made again with it.
+            // Compared before the managers get their parts, since restored processes may change files, or files are
+            // made again with them.
             self.differs = compare::compare(&meta.files, wanted)?;
         }
         self.adopt(&meta, owner, wanted)?;
@@ -304,7 +305,7 @@ impl Making {
         let roots = meta.processes.iter().filter(|process| process.member == 0);
         self.names = roots.map(|process| shown(&process.name)).collect();
         for made in &mut self.made {
-            // The windows are this thread's; who drops the rest may be another one.
+            // Drops the windows in this thread; another thread may drop the rest.
             for (_, window) in &mut made.segments {
                 *window = None;
             }
@@ -322,7 +323,7 @@ impl Making {
         Ok(())
     }
 
-    /// A place among those whose memory is read while they run, if there is one.
+    /// Takes a place for a restore whose memory is supplied later, if there is one.
     fn place(&mut self, job: Job) -> Option<supply::Place> {
         let place = supply::Place::take(job);
         if place.is_none() {
@@ -331,7 +332,8 @@ impl Making {
         place
     }
 
-    /// Has the memory of each process owe what the image has of it: the debts, and what must be there before it runs, as process and chunk.
+    /// Makes the memory of each process owe the chunks that the image has of it. Returns the debts, and the chunks that
+    /// must be present before it runs, as process and chunk.
     fn owe(&mut self, meta: &Meta, wanted: &Wanted) -> Result<Debts, Sentence> {
         let (mut debts, mut at_first) = (Vec::new(), Vec::new());
         for process in (0u32..).zip(&meta.processes).map(|(n, _)| n) {
@@ -376,7 +378,7 @@ impl Making {
     ) -> Result<(), Sentence> {
         let mut bytes = Vec::new();
         for (process, number) in chunks {
-            // An image has as many as it likes, and decides how long one takes.
+            // The image determines how many chunks there are, and how long one takes.
             wanted.pause_in_time();
             wanted.check()?;
             let (offset, _) = owed::read_chunk(chain, *process, *number, &mut bytes)?;
@@ -390,7 +392,7 @@ impl Making {
         Ok(())
     }
 
-    /// The processes over which there is power, once more.
+    /// Copies of the processes with control ports.
     fn copies(&self) -> Result<Vec<Process>, Sentence> {
         let copy = |(_, process): (&str, &Process)| {
             let port = process.port().copy();
@@ -400,7 +402,7 @@ impl Making {
         copies.map_err(|code| failed("a reference", code))
     }
 
-    /// The processes over which there is power, and their managers.
+    /// The processes with control ports, and their managers.
     fn roots(&self) -> impl Iterator<Item = (&str, &Process)> {
         self.made.iter().filter_map(|made| match &made.process {
             Own::Process(process) => Some((made.manager.as_str(), process)),
@@ -445,7 +447,7 @@ impl Making {
         Ok(())
     }
 
-    /// One of those that belong to process `root` of the image.
+    /// Makes a member of process `root` of the image.
     fn adopt_member(&mut self, process: &meta::Process, root: u32) -> Result<(), Sentence> {
         let (of, _) = self.power(root)?;
         let adopted = of
@@ -455,7 +457,7 @@ impl Making {
             return Err(format!("{} counts otherwise", process.manager));
         }
         let none = || Ref::new().map_err(|code| failed("a reference", code));
-        // Of what several show nothing but its memory is ever named.
+        // The control region and keeper of a shared memory are never named.
         let (control, keeper) = match adopted.own {
             Some(own) => own,
             None => (none()?, none()?),
@@ -470,7 +472,7 @@ impl Making {
         Ok(())
     }
 
-    /// Who has power over a process, and its number there.
+    /// The process with the control port for this one, and the number as a member there.
     fn power(&self, process: u32) -> Result<(&Process, u32), Sentence> {
         let (root, member) = match self.made(process)?.process {
             Own::Process(ref process) => return Ok((process, 0)),
@@ -498,12 +500,12 @@ impl Making {
             .ok_or_else(|| "a segment is not mapped".to_string())
     }
 
-    /// Where the object is to be, here.
+    /// The address here at which the object is to be.
     fn handle(&self, place: Place) -> Result<u64, Sentence> {
         Ok(self.window(place)?.address() + place.offset)
     }
 
-    /// Makes pages present, so that touching them cannot fail for want of memory.
+    /// Makes pages present, so that touching them cannot fail for lack of memory.
     fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
         let (process, member) = self.power(place.process)?;
         process
@@ -581,7 +583,7 @@ impl Making {
         written.map_err(|error| refused("cannot write its pages", error))
     }
 
-    /// Creates every object in its place, without state, but for those that the managers have made.
+    /// Creates every object in its place, without state, except those that the managers have made.
     fn create(&self, meta: &Meta, wanted: &Wanted) -> Result<(), Sentence> {
         let mut page = None;
         for (n, object) in meta.objects.iter().enumerate() {
@@ -656,7 +658,7 @@ impl Making {
         for turn in 0..3 {
             for (n, object) in meta.objects.iter().enumerate() {
                 if rank(object) == turn {
-                    // Not by `n`: which of them are of this turn is the image's to choose.
+                    // Not by `n`: the image chooses the order in which objects are set.
                     set += 1;
                     if set % AT_A_TIME == 0 {
                         wanted.pause();
@@ -672,23 +674,23 @@ impl Making {
     }
 }
 
-/// Makes the references that states need.
+/// Sets the states of objects, and makes the references that they need.
 struct Makers<'a> {
     making: &'a Making,
     meta: &'a Meta,
     outside: BTreeMap<&'a str, Ref>,
-    /// References that name what the object does whose state is being set.
+    /// References for the object whose state is being set.
     named: Vec<Ref>,
 }
 
 impl<'a> Makers<'a> {
     fn set(&mut self, object: &'a Object, passed: u64) -> Result<(), Sentence> {
         let kind = object.state.kind();
-        // The space of a process is its manager's: flags, quota and keeper are not the image's to choose.
+        // The space of a process belongs to its manager: the image cannot choose flags, quota and keeper.
         if kind == Type::Space && object.place.is_managers() {
             return Ok(());
         }
-        // Without its space it can never do anything again, and naming none would mean ours.
+        // Without its space the object can never be used again, and 0 would name this program's space.
         if space_field(kind).is_some_and(|field| object.refs[field] == Target::Null) {
             return Ok(());
         }
@@ -797,7 +799,7 @@ impl<'a> Makers<'a> {
         Ok(self.outside[name].at())
     }
 
-    /// Has the reference with this number name what `target` does for this process, if it names anything.
+    /// Points the reference with this number at the thing that `target` names for this process, if any.
     fn name(&mut self, number: usize, target: &'a Target, process: u32) -> Result<(), Sentence> {
         let to = self.named[number].at();
         let pointed = match target {

@@ -1,10 +1,10 @@
 //! Saving: freeze, copy, describe, thaw, write.
 //!
-//! The order is what makes an image consistent. First every process of the set is frozen: from
-//! then on none of their threads runs, and their managers complete nothing for them. Only then is their memory
-//! copied, as a whole and on write, and are the managers' parts and the objects read, all of which now
-//! stand still. Then they go on, and the image is written from the copies. Where no copy can be made, or the processes are to
-//! stay stopped, they stand still until it is written. The file gets its name when it is complete.
+//! The order makes an image consistent. First every process of the set is frozen: from then on none of their threads
+//! runs, and their managers complete no request for them. Then their memory is frozen by copy-on-write, and the
+//! managers' parts and the objects are read, none of which changes now. Then the processes continue, and the image is
+//! written from the copies. If no copy can be made, or the processes are to stay stopped, they are stopped until the
+//! image is written. The file gets its name when it is complete.
 
 use crate::compare;
 use crate::desk::Wanted;
@@ -35,33 +35,32 @@ use services::checkpoint::Saved;
 
 /// All types of objects, as `region_search` takes them.
 const OBJECTS: u64 = 0x3fe;
-/// How often the set is let go on for a moment because one of its threads is connected to a server
-/// outside, before it is refused.
+/// How often the set is resumed for a moment because one of its threads is connected to a server outside, before the
+/// request is refused.
 const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
-/// How often it is tried to freeze a process that somebody else has frozen, with pauses that grow to 8 ms: at least 1.6
-/// seconds in all. Who copies what he saves needs some milliseconds, and who stops it as long as it takes to write the
-/// image.
+/// How often freezing a process that another save has frozen is tried, with pauses that grow to 8 ms: at least 1.6
+/// seconds in all. A save with copies freezes it for some milliseconds, and one without until its image is written.
 const TURNS: u32 = 400;
 
-/// How processes are saved.
+/// The ways to save processes.
 #[derive(Clone, Default)]
 pub(crate) struct How {
-    /// Without the pages that are as they are in the image with this path.
+    /// Without the pages that are the same in the image with this path.
     pub(crate) parent: Option<String>,
-    /// With the files that they read, too.
+    /// With the contents of the files that they read, too.
     pub(crate) files: bool,
     /// They are stopped when they are saved.
     pub(crate) stop: bool,
     /// The pages are compressed in the file.
     pub(crate) compress: bool,
-    /// What they have in common with others is cut.
+    /// Their ties to other processes are cut.
     pub(crate) cut: bool,
 }
 
 impl How {
-    /// In which ways their managers are to keep them.
+    /// The ways in which the managers are to make their parts.
     fn keep(&self) -> u32 {
         [(self.files, keep::FILES), (self.cut, keep::CUT)]
             .into_iter()
@@ -70,7 +69,7 @@ impl How {
     }
 }
 
-/// Saves processes together, whose control ports these are.
+/// Saves the processes with these control ports together.
 pub(crate) fn save(
     ports: &[Ref],
     path: &str,
@@ -89,7 +88,7 @@ pub(crate) fn save(
     look_at_place(path)?;
     wanted.raise();
     if supply::owes(&processes) {
-        // The pages that are still to come are nobody's to be read before.
+        // Pages that are still owed cannot be read.
         wanted.lower();
         supply::wait_for(&processes, || wanted.check())?;
         wanted.raise();
@@ -105,7 +104,7 @@ pub(crate) fn save(
     let held = wanted.held();
     loop {
         wanted.check()?;
-        // What an earlier attempt has made is gone.
+        // Memory of an earlier attempt is free.
         wanted.hold_only(held)?;
         wanted.raise();
         let begin = rt::time::now();
@@ -119,9 +118,10 @@ pub(crate) fn save(
             Err(Unfrozen::Taken(what) | Unfrozen::Refused(what)) => return Err(what),
             Ok(set) => set,
         };
-        // Programs have seen no later one. To freeze them may take long, and those that were not yet frozen saw the time go by.
+        // Read after the freeze, so that no program has seen a later time: freezing may take long, and programs that
+        // were not frozen yet saw time pass.
         let clock = rt::time::now();
-        // Objects are found by the copies. What is tried again is copied when it can be described.
+        // Copies make the search for objects faster. A further attempt makes copies only when the set can be described.
         let mut copies = Vec::new();
         if copying && attempt == 0 {
             copies = set.copies(wanted);
@@ -133,13 +133,13 @@ pub(crate) fn save(
                 }
                 let mut pages = set.pages(copies)?;
                 set.keep_control(&mut pages, &meta, wanted)?;
-                // Without copies they stand still until the image is written.
+                // Without copies the processes are stopped until the image is written.
                 let (mut still, mut held) = (0, Some(set));
                 if pages.are_copies() {
                     drop(held.take());
                     still = rt::time::now() - begin;
                     wanted.lower();
-                    // They go on now, and not when the turn of this thread is over.
+                    // The processes continue now, and not only when this thread's turn is over.
                     wanted.give_way();
                 }
                 wanted.lower();
@@ -165,7 +165,8 @@ pub(crate) fn save(
                             still,
                         })
                     }
-                    // The processes have what memory there was. They keep it if they stand still.
+                    // The running processes have taken the memory that the copies needed. The next attempt stops them
+                    // instead.
                     None => copying = false,
                 }
             }
@@ -174,7 +175,7 @@ pub(crate) fn save(
                 drop(set);
                 release(copies);
                 wanted.lower();
-                // Not always the same moment, so as not to meet the program's own rhythm.
+                // The pause varies, so as not to coincide with the program's own rhythm.
                 rt::time::sleep(MOMENT + u64::from(attempt % 17) * MOMENT / 4);
             }
             Err(Problem::Connected(what)) | Err(Problem::Refused(what)) => return Err(what),
@@ -182,7 +183,7 @@ pub(crate) fn save(
     }
 }
 
-/// Writes the image: its bytes, and what the threads are doing. `None` if something of the copies was lost.
+/// Writes the image. Returns its bytes, and what the threads are doing. `None` if the copies lost contents.
 fn write(
     meta: &mut Meta,
     pages: &Pages,
@@ -198,13 +199,13 @@ fn write(
     Ok(bytes.map(|bytes| (bytes, doing)))
 }
 
-/// Refuses a path at which no image can be made, as far as names tell that: before anything stands still for it.
+/// Refuses a path at which no image can be made, as far as the names show it, before any process is stopped.
 fn look_at_place(path: &str) -> Result<(), Sentence> {
     let cannot = |error: Error| format!("cannot write {path}: {}", error.text());
     let is_directory = |attr: Attr| attr.mode & mode::TYPE == mode::DIRECTORY;
     match rt::fs::stat(path, false) {
         Ok(attr) if is_directory(attr) => return Err(cannot(Error::IsDirectory)),
-        // What is there is replaced.
+        // An existing file is replaced.
         Ok(_) => return Ok(()),
         Err(Error::NotFound) => {}
         Err(error) => return Err(cannot(error)),
@@ -239,17 +240,17 @@ fn verify(ports: &[Ref]) -> Result<Vec<(&'static str, Process)>, Sentence> {
 
 /// Why a set cannot be described.
 enum Problem {
-    /// For now: a thread has a connection that leads outside.
+    /// Temporary: a thread has a connection to a server outside of the set.
     Connected(Sentence),
-    /// For good.
+    /// Permanent.
     Refused(Sentence),
 }
 
 /// Why a set cannot be frozen.
 enum Unfrozen {
-    /// For now: somebody else has frozen one of the processes. An image of it would have his stops in it.
+    /// Temporary: another client has frozen one of the processes. An image would contain its stops.
     Taken(Sentence),
-    /// For good.
+    /// Permanent.
     Refused(Sentence),
 }
 
@@ -272,11 +273,11 @@ fn failed(what: &str, code: Code) -> Sentence {
 /// A frozen process; thawed when this is dropped.
 struct Held<'a> {
     manager: &'a str,
-    /// Its number among those that are frozen together with one before it, and are thawed with that.
+    /// Its number among the members of a process before it, which are frozen and thawed with that process.
     member: u32,
     process: &'a Process,
     frozen: Frozen,
-    /// It is memory that others of them share: it has nothing else.
+    /// It is only memory that other members share.
     shared: bool,
     memory: Option<Window>,
     control: Option<Window>,
@@ -329,23 +330,23 @@ struct Set<'a> {
 struct Found {
     place: Place,
     kind: Type,
-    /// Here.
+    /// Its address here.
     handle: u64,
     to: Option<Ref>,
 }
 
-/// After so many objects others may run who wait.
+/// After so many objects waiting threads may run.
 const AT_A_TIME: usize = 64;
 
-/// Gives processes back what they have in common with their copies.
+/// Gives the memory that processes share with their copies back to them.
 fn release(copies: Vec<Copy>) {
     for copy in copies {
         let _ = rt::memory::release(&copy.control);
     }
 }
 
-/// The session whose port this is, if it belongs to one of the services that an image can name. The services
-/// are asked, not the port: of that nobody knows whether it ever answers.
+/// The session whose port this is, if it belongs to one of the services that an image can name. This asks the services
+/// and does not call the port, which might never answer.
 fn session(
     outside: &[(&'static str, Ref)],
     port: &Ref,
@@ -395,7 +396,7 @@ impl<'a> Set<'a> {
                 memory: None,
                 control: None,
             };
-            // It is copied, and encoded.
+            // The part is copied and encoded.
             let part = 5 * frozen.part.len() as u64;
             set.held.push(held(0, frozen, false));
             wanted.hold(part)?;
@@ -427,7 +428,7 @@ impl<'a> Set<'a> {
         Ok(set)
     }
 
-    /// Frozen copies of the memory of all processes; none if not all can be made.
+    /// Makes frozen copies of the memory of all processes; none if not all can be made.
     fn copies(&self, wanted: &Wanted) -> Vec<Copy> {
         let mut copies = Vec::with_capacity(self.held.len());
         for held in &self.held {
@@ -443,7 +444,7 @@ impl<'a> Set<'a> {
         copies
     }
 
-    /// Where their pages are read: from these copies, or if there are none from the processes.
+    /// The source of their pages: these copies, or if there are none the processes themselves.
     fn pages(&self, copies: Vec<Copy>) -> Result<Pages, Sentence> {
         let mut copies = copies.into_iter();
         let mut memory = Vec::with_capacity(self.held.len());
@@ -456,7 +457,7 @@ impl<'a> Set<'a> {
         Pages::new(memory.into_iter())
     }
 
-    /// Reads what is to be kept of their control segments.
+    /// Reads the pages of their control segments that are to be saved.
     fn keep_control(
         &self,
         pages: &mut Pages,
@@ -473,15 +474,16 @@ impl<'a> Set<'a> {
         Ok(())
     }
 
-    /// Stops them, so that they stay where they are when they are thawed.
+    /// Stops the processes, so that they stay stopped when they are thawed.
     fn stop(&self) {
         for held in self.held.iter().filter(|held| held.member == 0) {
-            // One that has ended meanwhile does nothing any more.
+            // A process that has ended meanwhile need not be stopped.
             let _ = held.process.stop();
         }
     }
 
-    /// Describes them, without their pages. Objects are looked for where copies say that there may be some.
+    /// Describes the processes, without their pages. Objects are searched for in chunks that may have some according to
+    /// the copies.
     fn describe(&self, copies: &[Copy], wanted: &Wanted) -> Result<Meta, Problem> {
         let mut found = self.find(copies, wanted)?;
         let known = self.known(&mut found, wanted)?;
@@ -502,7 +504,7 @@ impl<'a> Set<'a> {
             ..Meta::default()
         };
         let refs = [reference()?, reference()?, reference()?];
-        // With references in disorder a few objects take as many comparisons as there are objects.
+        // If references are in no order, the names of a few objects take as many comparisons as there are objects.
         let compare = Paced::new(Kernel, || wanted.breathe());
         for (
             n,
@@ -525,12 +527,12 @@ impl<'a> Set<'a> {
         Ok(meta)
     }
 
-    /// The files that they name, as their managers have seen them.
+    /// The files that they name, as their managers saw them.
     fn files(&self, wanted: &Wanted) -> Result<Vec<File>, Sentence> {
         let mut files = Vec::new();
         for (process, held) in (0u32..).zip(&self.held) {
             for named in &held.frozen.files {
-                // It is encoded, too.
+                // The list is also encoded.
                 wanted.hold(3 * (size_of::<File>() + named.path.len()) as u64)?;
                 files.push(File {
                     process,
@@ -546,12 +548,12 @@ impl<'a> Set<'a> {
         Ok(files)
     }
 
-    /// Every object in the segments: its place, type and handle here. A vacant identity is none: it has
-    /// nothing to save.
+    /// Every object in the segments: its place, type and handle here. Vacant identities are left out, since they have
+    /// no state.
     fn find(&self, copies: &[Copy], wanted: &Wanted) -> Result<Vec<Found>, Sentence> {
         let mut found = Vec::new();
         let all = self.held.iter().enumerate();
-        // Nobody can make objects in what several show: no mapping of it has the right to.
+        // Shared memory has no objects: no mapping of it has the right to make some.
         for (process, held) in all.filter(|(_, held)| !held.shared) {
             for segment in [Segment::Memory, Segment::Control] {
                 let base = held.window(segment)?.address();
@@ -590,7 +592,7 @@ impl<'a> Set<'a> {
         Ok(found)
     }
 
-    /// A reference to everything that the image can name. What comes first wins.
+    /// References to everything that the image can name. The first name of a thing wins.
     fn known(&self, found: &mut [Found], wanted: &Wanted) -> Result<Known<Ref>, Sentence> {
         let mut known = Known::default();
         for (n, object) in found.iter_mut().enumerate() {
@@ -684,7 +686,7 @@ impl<'a> Set<'a> {
             targets.push(match known.name(compare, reference) {
                 Ok(target) => target,
                 Err(_) if kind == Type::Thread && field > 0 => match stages[field - 1] {
-                    // One-way things that are delivered again to whoever still wants them.
+                    // One-way messages, which are delivered again after the restore.
                     Stage::Call | Stage::Fault | Stage::Exception => Target::Null,
                     _ => {
                         return Err(Problem::Connected(
@@ -727,7 +729,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// An exception whose keeper is not saved will not know the restored thread: it begins again.
+/// Resets exceptions whose keeper is not saved and so will not know the restored thread: they are delivered again.
 fn without_deliveries(meta: &mut Meta) {
     for n in 0..meta.objects.len() {
         let delivered_again = !meta.keeper_is_saved(n);
@@ -739,7 +741,8 @@ fn without_deliveries(meta: &mut Meta) {
     }
 }
 
-/// Calls `f` with offset and type of each object of a segment. Its copy, if it has one, says where there may be some.
+/// Calls `f` with offset and type of each object of a segment. Its copy, if it has one, shows which chunks may have
+/// some.
 fn each_object(
     region: &RefAt,
     size: u64,

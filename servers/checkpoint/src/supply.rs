@@ -1,13 +1,13 @@
-//! Supplying what restored processes owe, while they run ([`checkpoint_image::owed`]).
+//! Supplying the chunks that restored processes owe, while they run ([`checkpoint_image::owed`]).
 //!
-//! Each restore that left something for later has a thread, at the priority of programs whoever asked. It reads a chunk
-//! of the image into a segment of this program's, and has the memory server copy it into the process's: what somebody
-//! waits for first, else one after the other, in turns with other programs. When all has come the thread ends, and the
-//! image is needed no longer.
+//! Each restore that left chunks for later has a thread, always at the priority of programs. It reads a chunk of the
+//! image into a segment of this program, and the memory server copies it into the process's: first chunks that a thread
+//! waits for, else one after the other, in turns with other programs. When all chunks have been supplied the thread
+//! ends, and the image is no longer needed.
 //!
-//! Nobody gets other bytes than those that were saved. If the image cannot be read, or is not what it was, the
-//! processes are ended, and the log says why. If this program ends, the memory server ends their memory: it sees that
-//! nobody has the supplier's port any more.
+//! Processes never get other bytes than those that were saved. If the image cannot be read, or has changed, the
+//! processes are ended, and the log says why. If this program ends, the memory server ends their memory, since nothing
+//! refers to the supplier's port any more.
 
 use crate::machine;
 use crate::parents::File;
@@ -29,17 +29,18 @@ use rt::process::Process;
 use rt::sync::Mutex;
 use rt::window::Window;
 
-/// Most restores that are being supplied at a time, and most of one job, 0 aside. More have all of it before they go on.
+/// Most restores that are being supplied at a time, and most of one job, 0 aside. Further restores read all memory
+/// before the processes run.
 const MOST: usize = 8;
 const MOST_OF_JOB: usize = 4;
 
-/// How long the thread works before it gives others their turn, in nanoseconds: as the kernel would have it.
+/// How long the thread works before it yields to others, in nanoseconds: the kernel's time slice.
 const TURN: u64 = 10_000_000;
 
-/// How long a save waits before it looks again whether all has come, in nanoseconds.
+/// The interval at which a save checks whether all chunks have been supplied, in nanoseconds.
 const A_MOMENT: u64 = 1_000_000;
 
-/// What a thread takes of memory beside the description of the pages: its stack, and what it reads into.
+/// Bytes of memory that a thread takes besides the description of the pages: its stack, and its buffers.
 const THREAD: u64 = rt::thread::STACK as u64 + 2 * CHUNK;
 
 /// A restore that is being supplied.
@@ -50,14 +51,14 @@ struct Known {
     ports: Vec<Ref>,
 }
 
-/// All of them, and the number of the last one.
+/// All such restores, and the number of the last one.
 static KNOWN: Mutex<(Vec<Known>, u64)> = Mutex::new((Vec::new(), 0));
 
-/// A place among those that are being supplied, until this is dropped.
+/// A place among the restores that are being supplied, until this is dropped.
 pub(crate) struct Place(u64);
 
 impl Place {
-    /// One for this job, if there is any.
+    /// Takes a place for this job, if there is one.
     pub(crate) fn take(job: Job) -> Option<Self> {
         let (known, last) = &mut *KNOWN.lock();
         let of_job = known.iter().filter(|known| known.job == job).count();
@@ -73,7 +74,7 @@ impl Place {
         Some(Place(*last))
     }
 
-    /// It is taken for these processes.
+    /// Sets the processes of this place.
     fn for_processes(&self, ports: Vec<Ref>) {
         let (known, _) = &mut *KNOWN.lock();
         if let Some(known) = known.iter_mut().find(|known| known.number == self.0) {
@@ -88,7 +89,7 @@ impl Drop for Place {
     }
 }
 
-/// Whether something is still to come for one of these processes.
+/// Whether one of these processes still owes chunks.
 pub(crate) fn owes(processes: &[(&str, Process)]) -> bool {
     let (known, _) = &*KNOWN.lock();
     let mut ports = known.iter().flat_map(|known| &known.ports);
@@ -98,7 +99,7 @@ pub(crate) fn owes(processes: &[(&str, Process)]) -> bool {
     })
 }
 
-/// Waits until nothing is to come for these processes any more; `check` says whether that is still wanted.
+/// Waits until these processes owe no chunks any more; `check` fails if the client no longer waits.
 pub(crate) fn wait_for(
     processes: &[(&str, Process)],
     check: impl Fn() -> Result<(), Sentence>,
@@ -110,7 +111,7 @@ pub(crate) fn wait_for(
     Ok(())
 }
 
-/// The memory of a process, and what it owes.
+/// The memory of a process, and the chunks that it owes.
 pub(crate) struct Debt {
     /// Its number in the image.
     pub(crate) process: u32,
@@ -118,12 +119,12 @@ pub(crate) struct Debt {
     pub(crate) owed: Owed,
 }
 
-/// What is to be supplied from an image.
+/// A restore whose chunks are to be supplied from an image.
 pub(crate) struct Supplying {
     pub(crate) path: String,
     pub(crate) chain: Chain<File>,
     pub(crate) debts: Vec<Debt>,
-    /// Those that are ended if it cannot be.
+    /// The processes, which are ended if the supply fails.
     pub(crate) processes: Vec<Process>,
     pub(crate) place: Place,
 }
@@ -150,7 +151,7 @@ impl Supplying {
     }
 
     fn run(mut self, supplies: &Supplies) {
-        // Whoever was restored goes on first.
+        // The restored processes run first.
         rt::sys::thread_yield();
         let Err(why) = self.supply(supplies) else {
             return;
@@ -162,7 +163,7 @@ impl Supplying {
         }
     }
 
-    /// Supplies all. A sentence says why that is impossible.
+    /// Supplies all chunks, or returns a sentence that says why that is impossible.
     fn supply(&mut self, supplies: &Supplies) -> Result<(), Sentence> {
         let words = |error: Error| error.text().to_string();
         let window = Window::map(supplies.region(), 0, CHUNK, READ | WRITE).map_err(words)?;

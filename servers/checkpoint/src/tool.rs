@@ -1,9 +1,10 @@
-//! Looking at an image without restoring it: what is in it ([`show`]), whether it is sound ([`Whole::check`]), how two
-//! differ ([`diff`]), the memory of a process as a core file ([`dump`]), and an incremental image and those that it is
-//! based on as one ([`Whole::merged`]).
+//! Tools that read an image without restoring it: they show its contents ([`show`]), check it ([`Whole::check`]),
+//! compare two ([`diff`]), write the memory of a process as a core file ([`dump`]), and merge an incremental image with
+//! its parents ([`Whole::merged`]).
 //!
-//! Nothing here makes a kernel call or knows where files lie, so that it is the same on the host and in the guest. An image is hostile
-//! here, too: all of its description has been checked before anything is said of it, and a page is checked when it is read.
+//! Nothing here makes a kernel call or knows where files are, so that it is the same on the host and in the guest. An
+//! image is hostile here, too: its description is checked completely before it is used, and a page is checked when it
+//! is read.
 
 pub mod diff;
 pub mod dump;
@@ -20,33 +21,33 @@ use alloc::vec;
 use alloc::vec::Vec;
 pub use services::checkpoint::plain;
 
-/// Whoever only looks at an image needs nothing of the processor for which it is.
+/// Reading an image needs no features of the processor that it is for.
 const ANY: [u64; 2] = [u64::MAX; 2];
 
-/// An image and all that it is based on.
+/// An image and its parents.
 pub struct Whole<B> {
     /// Its header.
     pub header: Header,
     /// Its description.
     pub meta: Meta,
-    /// It first, and then its parents.
+    /// The image, and then its parents.
     chain: Chain<B>,
 }
 
 impl<B: Bytes> Whole<B> {
-    /// Reads all of an image but its pages, and of those that it is based on. `find` opens the file at the place with this
-    /// number, from 0 on, where one of them could be, and says when there is no further place: the first one is taken that
-    /// is the image which is meant. `room` is told how much memory the next part needs, and says whether there is so much.
+    /// Reads an image and its parents, except their pages. `find` opens the file at the place with this number, from 0
+    /// on, where a parent could be, and returns `None` when there is no further place: the first file that is the right
+    /// image is used. `room` gets how much memory the next part needs, and returns whether it is available.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it, or which of the others is missing.
+    /// A sentence that says what is wrong with it, or which parent is missing.
     pub fn open(
         bytes: B,
         mut find: impl FnMut(&Parent, usize) -> Option<Result<B, String>>,
         mut room: impl FnMut(u64) -> bool,
     ) -> Result<Self, String> {
         let all = chain::read(&bytes, ANY, &mut room)?;
-        // The chain keeps what it needs of the description beside this one.
+        // The chain keeps its own copy of parts of the description.
         let again = Meta::OBJECT_BYTES * all.meta.objects.len() as u64 + all.header.meta_bytes;
         if !room(again) {
             return Err(file::Bad::Memory.to_string());
@@ -59,7 +60,7 @@ impl<B: Bytes> Whole<B> {
                 let opened = opened.and_then(|bytes| Image::open(bytes, ANY, &mut room));
                 let is_it = |image: &Image<B>| image.identity() == parent.identity;
                 let is_it = opened.as_ref().is_ok_and(is_it);
-                // What is wrong with an image says more than that there is none.
+                // A defect of an image is a better error than that there is none.
                 if found.is_none() || opened.is_ok() {
                     found = Some(opened);
                 }
@@ -79,12 +80,12 @@ impl<B: Bytes> Whole<B> {
         })
     }
 
-    /// What those on which it is based were called, the first one first.
+    /// The paths of the parents, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.chain.names()
     }
 
-    /// How many images it is based on.
+    /// How many parents it has.
     #[must_use]
     pub fn parents(&self) -> usize {
         self.chain.images().count() - 1
@@ -96,14 +97,15 @@ impl<B: Bytes> Whole<B> {
         self.chain.images().map(Image::page_bytes).sum()
     }
 
-    /// How many bytes the pages of the first one have, and how many they take in its file.
+    /// Bytes of the first image's own pages, and how many they take in its file.
     #[must_use]
     pub fn own_bytes(&self) -> (u64, u64) {
         let own = self.chain.images().next();
         own.map_or((0, 0), |image| (image.page_bytes(), image.stored_bytes()))
     }
 
-    /// Checks all pages of all images, and what else their descriptions do not say. `done` is told how many bytes were looked at since.
+    /// Checks all pages of all images, and the other parts that their descriptions do not cover. `done` gets the number
+    /// of bytes of each checked piece.
     ///
     /// # Errors
     /// The number of the image, 0 for the first one, and a sentence that says what is wrong with it.
@@ -114,7 +116,7 @@ impl<B: Bytes> Whole<B> {
         Ok(())
     }
 
-    /// Reads a page: whether there is one. If not, it is zero.
+    /// Reads a page. Returns false if there is none, and so the page is zero.
     ///
     /// # Errors
     /// A sentence, if it cannot be read or does not match its checksum.
@@ -126,13 +128,13 @@ impl<B: Bytes> Whole<B> {
         Ok(is_there)
     }
 
-    /// All pages that are not zero, by rising place, wherever they are: no stretch touches the next one.
+    /// All pages that are not zero, by rising place, of all images: no stretch touches the next one.
     #[must_use]
     pub fn stretches(&self) -> Vec<Stretch> {
         stretches(&self.meta.runs, &self.meta.same)
     }
 
-    /// The description of an image that has all pages itself, and is based on none.
+    /// The description of an image that has all pages itself, and no parent.
     ///
     /// # Errors
     /// A sentence, if there are more than an image can list.
@@ -160,8 +162,8 @@ impl<B: Bytes> Whole<B> {
         })
     }
 
-    /// Writes that image, its pages compressed or as they are: its length. `put` is told where the bytes are to stand
-    /// that it is given: one after another, and last the header again, when the length is known.
+    /// Writes that image, with its pages compressed or not, and returns its length. `put` gets an offset and bytes: all
+    /// in order, and last the header again, when the length is known.
     ///
     /// # Errors
     /// Those of [`Whole::merged`], of reading, and of `put`.
@@ -195,7 +197,7 @@ impl<B: Bytes> Whole<B> {
     }
 }
 
-/// The pages of these lists, each of which rises, as one.
+/// The pages of these two lists, both in rising order, as one list.
 fn stretches(runs: &[Run], same: &[Same]) -> Vec<Stretch> {
     let runs = runs.iter().map(|run| (run.place, run.bytes()));
     let same = same.iter().map(|same| (same.place(), same.bytes()));

@@ -1,6 +1,6 @@
-//! Who may begin: one request of a job at a time, and a few of all jobs.
+//! Which requests may begin: one of each job at a time, and a few of all jobs.
 //!
-//! Job 0, the shell's, waits for no other job.
+//! Job 0, the shell's, does not wait for other jobs.
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ impl Turns {
         }
     }
 
-    /// A request of this job comes; nothing if `most` of its requests wait already.
+    /// Adds a request of this job; `None` if `most` of its requests wait already.
     pub fn come(&mut self, job: Job, most: usize) -> Option<Ticket> {
         let of_job = self.waiting.iter().filter(|(_, other)| *other == job);
         if of_job.count() >= most {
@@ -51,14 +51,14 @@ impl Turns {
         self.begun.iter().any(|(begun, _)| *begun == ticket)
     }
 
-    /// It is done, or is given up.
+    /// Removes a request that is done or given up.
     pub fn end(&mut self, ticket: Ticket) {
         self.begun.retain(|(begun, _)| *begun != ticket);
         self.waiting.retain(|(waiting, _)| *waiting != ticket);
         self.begin();
     }
 
-    /// Those that may begin do.
+    /// Lets all requests begin that may.
     fn begin(&mut self) {
         while let Some(at) = self.waiting.iter().position(|(_, job)| self.may(*job)) {
             let first = self.waiting.remove(at);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(begun(&turns), one, "S2: one request of a job at a time");
         turns.end(first);
         assert_eq!(begun(&turns), [false, true, false, true]);
-        // One that is given up before it has begun.
+        // A request that is given up before it has begun.
         turns.end(third);
         turns.end(second);
         assert_eq!(begun(&turns), [false, false, false, true]);

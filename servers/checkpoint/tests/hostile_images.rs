@@ -1,13 +1,13 @@
-//! The readers of images on images that somebody has made up.
+//! Tests the readers of images with forged images.
 //!
-//! True descriptions are changed in their structure (fields take values at the edges, objects, runs and processes
-//! are doubled, dropped and swapped), in the bytes of their encoding, and in the header; checksums and lengths are
-//! then made right again, mostly, so that what is behind them is reached. What an image came to (a sentence
-//! without its numbers, or that it was taken) tells how far it came: whatever came to something new is kept and
-//! changed further.
+//! Valid descriptions are changed in their structure (fields take values at the edges, objects, runs and processes are
+//! doubled, dropped and swapped), in the bytes of their encoding, and in the header; checksums and lengths are then
+//! mostly made right again, so that the checks behind them are reached. The outcome of an image (a sentence without its
+//! numbers, or acceptance) shows how far it came: images with a new outcome are kept and changed further.
 //!
-//! Whatever the image is: no panic, no more memory than [`most`] says of its length or was asked for, and a sentence. What is taken
-//! obeys the rules that the restorer relies on. `FERMATA_IMAGES=N` tries N images, `FERMATA_SEED=N` others.
+//! For every image: no panic, no more memory than [`most`] allows for its length or than was asked for, and a sentence
+//! if it is refused. Accepted images obey the rules that the restorer relies on. `FERMATA_IMAGES=N` tries N images,
+//! `FERMATA_SEED=N` others.
 
 use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
 use abi::{OBJECT_SIZE, PAGE_SIZE};
@@ -23,13 +23,13 @@ use interface::wire::KEPT_BYTES;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
 use std::collections::BTreeMap;
 
-/// Memory that reading an image of this length may take: small things are longer in memory than in the image, and
-/// there are only so many of them. The reader asks for it before it takes it.
+/// Memory that reading an image of this length may take: small values are longer in memory than in the image, and their
+/// number is limited. The reader asks for it before it takes it.
 fn most(length: usize) -> usize {
     (length * 64 + (64 << 10)).min(length * 4 + (24 << 20))
 }
 
-/// For sentences and the like, for which nobody asks.
+/// For sentences and the like, whose memory is not asked for.
 const SLACK: usize = 4 << 10;
 
 struct Random(u64);
@@ -75,7 +75,7 @@ fn place(process: u32, segment: Segment, offset: u64) -> Place {
     }
 }
 
-/// Two processes with one of everything, a member of the second one, and what these share.
+/// Two processes with one of everything, a member of the second one, and memory that these share.
 fn sample() -> Meta {
     use Segment::{Control, Memory};
     let process = |manager: &str| Process {
@@ -85,7 +85,7 @@ fn sample() -> Meta {
         name: "demo".into(),
         part: vec![1, 2, 3],
     };
-    // Stopped once, as whoever saves it has left it.
+    // Stopped once, by the save.
     let stopped = ThreadState {
         stop_count: 1,
         ..ThreadState::default()
@@ -229,7 +229,7 @@ fn sample() -> Meta {
     }
 }
 
-/// An image that has some of the pages that [`sample`] leaves to its parent: all those of the first process, and more.
+/// An image with pages that [`sample`] leaves to its parent: all those of the first process, and more.
 fn parent() -> Vec<u8> {
     let mut meta = sample();
     meta.parent = None;
@@ -436,8 +436,8 @@ fn change(r: &mut Random, meta: &mut Meta) {
     }
 }
 
-/// A whole image of these descriptions, its pages zero; `lies` about the description's own bytes, which
-/// are changed before they get their checksum.
+/// A whole image of these descriptions, its pages zero; `lies` is how many of the description's own bytes are changed
+/// before they get their checksum.
 fn image(r: &mut Random, meta: &Meta, lies: usize) -> Vec<u8> {
     let mut description = postcard::to_allocvec(meta).unwrap();
     for _ in 0..lies {
@@ -474,7 +474,7 @@ fn image(r: &mut Random, meta: &Meta, lies: usize) -> Vec<u8> {
     image
 }
 
-/// Changes what is in the file of a run, or the length that the table says of it; the checksum is right.
+/// Changes the bytes of a run in the file, or their length in the table; the checksum is right.
 fn lie_about_pages(r: &mut Random, meta: &Meta, image: &mut [u8]) {
     let Some(header) = image.get(..HEADER_BYTES) else {
         return;
@@ -529,7 +529,7 @@ fn damage(r: &mut Random, image: &mut Vec<u8>) {
     }
 }
 
-/// What an image comes to: a sentence without its numbers.
+/// The outcome of reading an image: a sentence without its numbers.
 fn outcome(image: &[u8]) -> String {
     let mut asked = SLACK;
     let (read, allocated) = counted(|| {
@@ -549,14 +549,14 @@ fn outcome(image: &[u8]) -> String {
         Ok((pages, meta)) => {
             assert_eq!(meta.check(), Ok(()));
             assert_eq!(pages.len(), meta.runs.len());
-            // The restorer asks the process before for its members, one after the other.
+            // The restorer adds the members of a process one after the other.
             for (n, process) in meta.processes.iter().enumerate() {
                 let before = n.checked_sub(1).map(|n| &meta.processes[n]);
                 let follows = before.is_some_and(|before| {
                     before.member + 1 == process.member && before.manager == process.manager
                 });
                 assert!(process.member == 0 || follows && process.part.is_empty());
-                // Behind what several have is nothing else, and nothing but pages is in it.
+                // Shared memory is followed only by shared memory, and has only pages.
                 assert!(!process.shared || process.member > 0);
                 assert!(process.shared || process.member == 0 || !meta.processes[n - 1].shared);
                 let objects = meta.objects.iter();
@@ -600,9 +600,8 @@ fn outcome(image: &[u8]) -> String {
     }
 }
 
-/// What tools say and make of an image that is taken, if it is based on the one that it names. All that they print are
-/// lines for people, a core file is no longer than what is shown, and an image that is made of a chain is taken and the
-/// same.
+/// Runs the tools on an accepted image, if it is the child of the parent that it names. They print only lines for
+/// people, a core file is no longer than the mapped memory, and a merged image is accepted and has the same contents.
 fn look_at(image: &[u8]) {
     let parent = parent();
     let find = |_: &Parent, number| (number == 0).then(|| Ok(&parent[..]));
@@ -611,7 +610,7 @@ fn look_at(image: &[u8]) {
         return;
     };
     assert_eq!(whole.check(|_| {}), Ok(()));
-    // What a restore reads of each file is in it.
+    // A restore reads only within each file.
     for file in &whole.meta.files {
         let mut bytes = 0;
         let sum = files::sum(file.size, |at, into| {
@@ -717,7 +716,7 @@ fn made_up_images_are_refused_with_a_sentence() {
     }
 }
 
-/// So many ways to be refused, and to be taken, are reached by every seed that was tried.
+/// Every seed that was tried reaches at least so many different outcomes.
 const LEAST_OUTCOMES: usize = 70;
 
 /// A description of very many very small things takes no more memory than its length allows.
@@ -746,7 +745,7 @@ fn many_small_things_do_not_fill_the_memory() {
     );
 }
 
-/// The memory of each kind of object is asked for, references with a session's words among them.
+/// The memory of each kind of object is asked for, including references with a session's words.
 #[test]
 fn what_many_objects_of_a_kind_take_was_asked_for() {
     let mut r = Random(1);

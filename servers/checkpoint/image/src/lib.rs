@@ -1,8 +1,8 @@
-//! The program `image`: what one can do with the image of a checkpoint without restoring it.
+//! The program `image`: tools for the image of a checkpoint that do not restore it.
 //!
-//! What is said of an image is said by [`checkpoint_image::tool`] and, of the part of Linux, by [`personality::part`]:
-//! the libraries of those who restore it. Here are the command line and what it does with files, for the host
-//! (`tools/image`) and for the guest (`main.rs`), which bring their files along ([`Files`]).
+//! The descriptions of an image come from [`checkpoint_image::tool`] and, of the part of Linux, from
+//! [`personality::part`]: the libraries of the servers that restore it. Here are the command line and its work on
+//! files, for the host (`tools/image`) and for the guest (`main.rs`), which supply their files ([`Files`]).
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -37,24 +37,24 @@ FILE is a path where nothing is yet. The status is 1 if something cannot be done
 understood.
 ";
 
-/// The files of whoever runs it.
+/// The files of the system that runs the tool.
 pub trait Files {
     /// A file that is read.
     type File: Bytes;
-    /// A file that is made, and gets its name when it is complete. Without that nothing of it is left.
+    /// A file that is made, and gets its name when it is complete. If it is dropped before, nothing of it is left.
     type New: New;
     /// Opens a file.
     ///
     /// # Errors
     /// A sentence that names it.
     fn open(&self, path: &str) -> Result<Self::File, String>;
-    /// Makes one where nothing is yet.
+    /// Makes a file at a path where nothing exists.
     ///
     /// # Errors
-    /// A sentence that names it, also if something is there.
+    /// A sentence that names it, also if something exists there.
     fn create(&self, path: &str) -> Result<Self::New, String>;
-    /// Where the parent of the image at `child` may lie, which was at the path `parent` when the image was written: the
-    /// first place where the image is that is meant is taken.
+    /// The paths at which the parent of the image at `child` may be, which was at `parent` when the image was written.
+    /// The first one with the right image is used.
     fn places(&self, child: &str, parent: &str) -> Vec<String>;
     /// Whether there is memory for so many bytes more.
     fn room(&self, bytes: u64) -> bool;
@@ -63,25 +63,25 @@ pub trait Files {
     /// # Errors
     /// A sentence.
     fn print(&self, text: &str) -> Result<(), String>;
-    /// So many of all bytes have been looked at or written.
+    /// Reports that so many of all bytes have been read or written.
     fn progress(&self, _done: u64, _all: u64) {}
 }
 
 /// A file that is made.
 pub trait New {
-    /// Puts bytes somewhere; where none are put there are zeros.
+    /// Writes bytes at an offset; offsets without bytes read as zero.
     ///
     /// # Errors
     /// A sentence.
     fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), String>;
-    /// It is complete.
+    /// Completes the file.
     ///
     /// # Errors
     /// A sentence.
     fn keep(self) -> Result<(), String>;
 }
 
-/// What is to be done.
+/// The command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verb<'a> {
     Show {
@@ -107,7 +107,7 @@ enum Verb<'a> {
     Help,
 }
 
-/// What is taken out of an image.
+/// What to extract from an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What<'a> {
     Core(&'a str),
@@ -144,7 +144,7 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// Does what the arguments say: the status of the program, or a sentence that is to be printed as an error, and the status.
+/// Executes the command of the arguments. Returns the exit status, or a sentence to print as an error, and the status.
 ///
 /// # Errors
 /// What went wrong.
@@ -213,16 +213,16 @@ fn act<F: Files>(verb: &Verb, files: &F) -> Result<u8, String> {
     Ok(0)
 }
 
-/// Opens an image with those that it is based on.
+/// Opens an image with its parents.
 fn open<F: Files>(path: &str, files: &F) -> Result<Whole<F::File>, String> {
-    // That of the image that needs the one that is looked for, and the last one that was tried.
+    // The path of the image whose parent is searched for, and the path that was tried last.
     let (mut child, mut last) = (path.to_string(), path.to_string());
     let find = |parent: &Parent, number: usize| {
         if number == 0 {
             child.clone_from(&last);
         }
         let place = files.places(&child, &parent.path).into_iter().nth(number)?;
-        // Its name is a text of the image, and what is said of it is shown.
+        // The name is a text of the image, and the error, which contains it, is shown.
         let opened = files.open(&place).map_err(|why| plain(&why));
         last = place;
         Some(opened)
@@ -231,7 +231,7 @@ fn open<F: Files>(path: &str, files: &F) -> Result<Whole<F::File>, String> {
     whole.map_err(|why| format!("{path}: {why}"))
 }
 
-/// Checks all of an image, the managers' parts too: how many it is based on.
+/// Checks all of an image, the managers' parts too. Returns how many parents it has.
 fn check<F: Files>(path: &str, files: &F) -> Result<usize, String> {
     let mut whole = open(path, files)?;
     let (all, mut done) = (whole.page_bytes(), 0);
@@ -240,7 +240,7 @@ fn check<F: Files>(path: &str, files: &F) -> Result<usize, String> {
         files.progress(done, all);
     });
     checked.map_err(|(number, why)| {
-        // The first one is asked for by its path, the others by the names that they have in the one before.
+        // The image is named by the given path, each parent by the name that its child has for it.
         match number.checked_sub(1) {
             None => format!("{path}: {why}"),
             Some(number) => {
@@ -266,8 +266,8 @@ fn linux(meta: &Meta) -> impl Iterator<Item = (usize, &[u8])> {
     of_linux.map(|(number, process)| (number, &process.part[..]))
 }
 
-/// How many memories, and how many pieces of memory that these share, the image has of the tree whose first process has
-/// this number: its members follow it.
+/// The numbers of memories, and of pieces of memory that these share, which the image has of the tree whose first
+/// process has this number; the members of the tree follow it.
 fn counts(meta: &Meta, root: usize) -> (usize, usize) {
     let members = meta.processes.iter().skip(root + 1);
     let members = members.take_while(|process| process.member > 0);
@@ -277,13 +277,14 @@ fn counts(meta: &Meta, root: usize) -> (usize, usize) {
     })
 }
 
-/// A part of Linux, of so many memories and pieces of shared memory, if that is to be checked.
+/// A part of Linux, of so many memories and pieces of shared memory, if these are to be checked.
 fn shown(part: &[u8], counts: Option<(usize, usize)>, files: &impl Files) -> Result<Shown, String> {
     let shown = Shown::read(part, counts, |bytes| files.room(bytes));
     shown.map_err(|why| format!("the part of Linux cannot be read: {why}"))
 }
 
-/// What a manager's part says, whose files are numbered from `first` on: behind it is the number for the next part.
+/// The description of a manager's part, whose files are numbered from `first` on. Advances `first` to the number for
+/// the next part.
 fn part(manager: &str, bytes: &[u8], first: &mut usize, files: &impl Files) -> Vec<String> {
     match (manager, bytes) {
         (_, []) => Vec::new(),
@@ -314,7 +315,7 @@ fn extract<F: Files>(
         What::File(name) => {
             let parts = linux(&whole.meta).map(|(_, part)| shown(part, None, files));
             let parts: Vec<Shown> = parts.collect::<Result<_, _>>()?;
-            // By number they go through all trees, as `show` has them.
+            // Numbers count through all trees, as in `show`.
             let all = parts.iter().flat_map(Shown::contents).enumerate();
             let number = name.parse().ok();
             let mut found = all.filter(|(n, (path, ..))| *path == Some(name) || number == Some(*n));

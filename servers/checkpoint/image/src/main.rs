@@ -72,7 +72,7 @@ impl Files for Guest {
     }
 
     fn places(&self, child: &str, parent: &str) -> Vec<String> {
-        // As whoever restores it looks.
+        // In the same order as in a restore.
         places(&absolute(child), parent).into()
     }
 

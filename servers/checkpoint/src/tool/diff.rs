@@ -13,13 +13,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-/// Most places that are named of one kind; of the others it is said how many there are.
+/// Most differences of one kind that are listed; the others are counted.
 pub const NAMED: u64 = 16;
 
-/// What differs, as it is found.
+/// The differences, as they are found.
 struct Found<'a, W> {
     out: &'a mut W,
-    /// How many of the kind of which some are named now.
+    /// How many of the current kind were found.
     named: u64,
     /// How many in all.
     all: u64,
@@ -35,7 +35,7 @@ impl<W: Write> Found<'_, W> {
         Ok(())
     }
 
-    /// The next ones are of another kind.
+    /// Ends the current kind.
     fn end(&mut self) -> Result<(), String> {
         let more = self.named.saturating_sub(NAMED);
         self.named = 0;
@@ -50,8 +50,8 @@ impl<W: Write> Found<'_, W> {
     }
 }
 
-/// Says how image `b` differs from image `a`: in how many things. Processes are compared by their numbers, objects and
-/// pages by their places; it does not matter which of the files that an image is based on has a page.
+/// Lists how image `b` differs from image `a`, and returns the number of differences. Processes are compared by their
+/// numbers, objects and pages by their places; it does not matter which image of a chain has a page.
 ///
 /// # Errors
 /// A sentence, if a page cannot be read; those of `out`.
@@ -114,7 +114,7 @@ fn processes<A, B, W: Write>(
     Ok(())
 }
 
-/// The files that they name and do not have.
+/// Compares the files that they name and do not contain.
 fn files<W: Write>(ours: &[File], theirs: &[File], found: &mut Found<W>) -> Result<(), String> {
     let mut all: BTreeMap<(u32, &str), [Option<&File>; 2]> = BTreeMap::new();
     for (n, list) in [ours, theirs].into_iter().enumerate() {
@@ -168,7 +168,7 @@ fn objects<W: Write>(
     }
 }
 
-/// In what two objects differ.
+/// How two objects differ.
 fn changed(a: &Object, b: &Object) -> String {
     match (&a.state, &b.state) {
         (

@@ -1,8 +1,8 @@
 //! The memory and the threads of a process as a core file, which debuggers read: ELF, as Linux writes it for x86-64
 //! (`elf(5)`, `struct elf_prstatus`).
 //!
-//! The memory is what the space of the process shows: each of its mappings, through the regions that it is of, to the
-//! segments of the image.
+//! The memory is that which the space of the process maps: each mapping is followed through its regions to the segments
+//! of the image.
 
 use super::{Stretch, Whole};
 use crate::chain::Bytes;
@@ -15,23 +15,24 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
 
-/// Most pieces of memory in a core file: the number of program headers is a `u16`, and the last value means something else.
+/// Most pieces of memory in a core file: the number of program headers is a `u16`, and its last value has another
+/// meaning.
 const MAX_PIECES: usize = 0xff00;
-/// Regions that are of memory that shows a region, and so on: at most so many.
+/// Most regions that are followed from a mapping (a region can export memory that maps another region, and so on).
 const MAX_DEPTH: usize = 8;
-/// Most pieces that are found before those that belong together are joined.
+/// Most pieces that are found before adjacent ones are joined.
 const MAX_FOUND: usize = 1 << 18;
-/// Most mappings that are looked at, those of other spaces that are shown included.
+/// Most mappings that are followed, including those of other spaces.
 const MAX_SHOWN: usize = 1 << 14;
 /// Size of a program header.
 const PROGRAM_HEADER: usize = 56;
 /// Size of the header.
 const HEADER: usize = 64;
-/// Size of what there is of a thread, `struct elf_prstatus`.
+/// Size of a thread's status, `struct elf_prstatus`.
 const STATUS: usize = 336;
-/// Where in it the general registers are.
+/// The offset of the general registers in it.
 const STATUS_REGISTERS: usize = 112;
-/// What a debugger has of the FPU: the area of `fxsave`.
+/// Size of the FPU state for a debugger: the area of `fxsave`.
 const FXSAVE: usize = 512;
 
 /// Memory that is to be in the file.
@@ -45,7 +46,7 @@ struct Piece {
     bytes: u64,
 }
 
-/// Writes a core file of process `number` of the image. `put` is given an offset and bytes; where nothing is put there are zeros.
+/// Writes a core file of process `number` of the image. `put` gets an offset and bytes; offsets without bytes are zero.
 ///
 /// # Errors
 /// A sentence if there is no such process; those of reading and of `put`.
@@ -101,8 +102,8 @@ pub fn write<B: Bytes>(
     Ok(())
 }
 
-/// What a space shows that is not all zero. If that is in too many pieces, some of the zeros between them are in the
-/// file, too. Nothing, if there is more than a process can have.
+/// The memory that a space maps and that is not all zero. If there are too many pieces, some of the zeros between them
+/// are written, too. `None` if there is more than a process can have.
 fn pieces(meta: &Meta, stretches: Vec<Stretch>, space: u32) -> Option<Vec<Piece>> {
     let mut all = Vec::new();
     let mut left = MEMORY_SIZE;
@@ -153,7 +154,7 @@ fn pieces(meta: &Meta, stretches: Vec<Stretch>, space: u32) -> Option<Vec<Piece>
     None
 }
 
-/// Pieces that have at most `gap` bytes between them, and in the image, too, are one.
+/// Joins pieces that have at most `gap` bytes between them, both in the process and in the image.
 fn joined(all: &[Piece], gap: u64) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in all {
@@ -177,16 +178,16 @@ fn joined(all: &[Piece], gap: u64) -> Vec<Piece> {
     joined
 }
 
-/// What spaces show, of an image that may say anything: at most so much of it is looked at.
+/// The memory that spaces map. The image may be forged, so the search is bounded.
 struct Shown<'a> {
     meta: &'a Meta,
     /// The mappings of each space, by their numbers.
     mappings: BTreeMap<u32, Vec<u32>>,
-    /// How many mappings may still be looked at.
+    /// How many more mappings may be followed.
     left: usize,
 }
 
-/// Memory that is shown: the address, the bytes, and where it is in the image. The end of neither is beyond 2^64.
+/// Mapped memory: the address, the bytes, and the place in the image. Both ends are at most 2^64.
 type Part = (u64, u64, Place);
 
 impl<'a> Shown<'a> {
@@ -205,7 +206,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// What the mappings of a space show.
+    /// The memory that the mappings of a space map.
     fn of(&mut self, space: u32, depth: usize) -> Vec<Part> {
         let meta = self.meta;
         let mut all = Vec::new();
@@ -253,7 +254,7 @@ impl<'a> Shown<'a> {
         all
     }
 
-    /// The same of a mapping of a region of another space.
+    /// The same for a mapping of a region of another space.
     fn through(
         &mut self,
         region: u32,
@@ -273,7 +274,7 @@ impl<'a> Shown<'a> {
         else {
             return;
         };
-        // What is shown, as addresses of that space.
+        // The mapped range, as addresses of that space.
         let size = size.min(most.saturating_sub(offset));
         let Some(from) = from.checked_add(offset) else {
             return;
@@ -290,7 +291,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// What there is of each thread of a space.
+/// The notes about each thread of a space.
 fn notes(meta: &Meta, space: u32) -> Vec<u8> {
     let mut notes = Vec::new();
     let threads = meta
@@ -304,7 +305,7 @@ fn notes(meta: &Meta, space: u32) -> Vec<u8> {
         };
         let state = thread_state(words, fpu);
         let mut status = vec![0; STATUS];
-        // Its number, which debuggers tell threads by.
+        // Its number, by which debuggers identify threads.
         status[32..36].copy_from_slice(&number.to_le_bytes());
         let registers = state.registers.linux_words(u64::MAX);
         for (at, word) in status[STATUS_REGISTERS..]
@@ -362,7 +363,7 @@ fn program_header(
     out
 }
 
-/// The number of the process with this name, if there is one such.
+/// The number of the process with this name, if there is exactly one.
 ///
 /// # Errors
 /// A sentence, if there is none or there are several.
@@ -389,7 +390,7 @@ mod tests {
     use crate::meta::tests::sample;
     use crate::meta::Object;
 
-    /// Mappings of a region of the space in which they are show each other, and so on: there is an end to what is looked at.
+    /// Mappings of a region of their own space map each other, and so on: the search ends.
     #[test]
     fn mappings_of_mappings_have_an_end() {
         let mut meta = sample();
@@ -453,7 +454,7 @@ mod tests {
         assert_eq!(joined(&far, u64::MAX), far);
     }
 
-    /// Mappings that overlap and are of many pieces can neither be joined nor be as many as somebody likes.
+    /// Overlapping mappings with many pieces cannot be joined, and their number is limited.
     #[test]
     fn too_many_pieces_are_refused() {
         let mut meta = sample();

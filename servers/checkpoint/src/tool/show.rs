@@ -1,4 +1,4 @@
-//! What is in an image, for people.
+//! Shows the contents of an image, for people.
 
 use super::{count, grouped, plain, Whole};
 use crate::chain::Bytes;
@@ -11,7 +11,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-/// Says what is in an image. `part` says it of a manager's part, line by line, or why it cannot.
+/// Writes the contents of an image. `part` returns the lines for a manager's part, or why it
+/// cannot.
 ///
 /// # Errors
 /// Those of `out`.
@@ -70,14 +71,14 @@ pub fn show<B: Bytes>(
     for file in &whole.meta.files {
         writeln!(out, "  {:3} {}", file.process, file.about())?;
     }
-    // Pages are read by the rest of it.
+    // Reading pages needs the rest of `whole` mutably.
     let meta = core::mem::take(&mut whole.meta);
     let said = objects(whole, &meta, out);
     whole.meta = meta;
     said
 }
 
-/// How many pages a process has, and where they are.
+/// The number of pages of a process, and where they are.
 fn pages(meta: &Meta, process: u32) -> String {
     let runs = meta.runs.iter().filter(|run| run.place.process == process);
     let same = meta.same.iter().filter(|same| same.process == process);
@@ -90,7 +91,7 @@ fn pages(meta: &Meta, process: u32) -> String {
     text
 }
 
-/// The threads one by one, and how many there are of the other types.
+/// The threads one by one, and the number of objects of the other types.
 fn objects<B: Bytes>(whole: &mut Whole<B>, meta: &Meta, out: &mut impl Write) -> fmt::Result {
     let mut words = doing::all(meta, |process, address| code(whole, process, address)).into_iter();
     writeln!(out, "threads:")?;
@@ -114,7 +115,7 @@ fn objects<B: Bytes>(whole: &mut Whole<B>, meta: &Meta, out: &mut impl Write) ->
     writeln!(out)
 }
 
-/// The two bytes at an address of a process. What cannot be read is not there.
+/// The two bytes at an address of a process. Bytes that cannot be read are left out.
 fn code<B: Bytes>(whole: &mut Whole<B>, process: u32, address: u64) -> Vec<u8> {
     let (mut code, mut page) = (Vec::new(), vec![0; PAGE_SIZE as usize]);
     for address in [Some(address), address.checked_add(1)]

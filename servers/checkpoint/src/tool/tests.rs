@@ -1,4 +1,4 @@
-//! Images that are made up, and what the tools say of them.
+//! Made-up images, and the output of the tools.
 
 use super::*;
 use crate::file::Packer;
@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 
 const FEATURES: [u64; 2] = [3, 5];
 
-/// An image with this description; `fill` says what the bytes of a page are.
+/// An image with this description; `fill` returns the value of a page's bytes.
 fn image(meta: &Meta, fill: impl Fn(Place) -> u8) -> Vec<u8> {
     let encoded = file::encode(meta, FEATURES, 12_000_000_345);
     let (_, head) = encoded.expect("it makes sense");
@@ -53,7 +53,7 @@ fn whole(bytes: &[u8]) -> Whole<&[u8]> {
     Whole::open(bytes, |_, _| None, |_| true).expect("it is good")
 }
 
-/// Three images, each based on the one before it, and the last one first.
+/// Three images, each the child of the next one.
 fn three() -> [Vec<u8>; 3] {
     let first = Meta {
         runs: vec![run(0x10_0000, 15), run(0x10_f000, 5), run(0x81_0000, 1)],
@@ -124,7 +124,7 @@ fn the_first_place_where_the_image_is_that_is_meant_is_taken() {
         whole.map(|whole| whole.parents())
     };
     let gone = "it is not there";
-    // The image itself is what lies beside it under that name, or nothing does.
+    // The file beside it under that name is the image itself, another one, or missing.
     for other in [Ok(0), Ok(2), Err(gone)] {
         let whole = open(&|path| match path {
             "/tmp/two" => vec![other, Ok(1), Err(gone)],
@@ -173,7 +173,7 @@ fn a_chain_becomes_one_image_with_the_same_pages() {
         merged
     };
     let merged = merge(&mut chain, false);
-    // A compressed one has the same pages, and becomes the same one again.
+    // A compressed image has the same pages, and merges to the same image.
     let packed = merge(&mut chain, true);
     assert!(packed.len() < merged.len() / 4);
     assert_eq!(merge(&mut whole(&packed), false), merged);
@@ -194,7 +194,7 @@ fn a_chain_becomes_one_image_with_the_same_pages() {
         (0x10_4000, 4),
         (0x11_3000, 0x13),
         (0x11_4000, 0),
-        // It was left out on the way: it had become zero.
+        // Left out by a later image, since the page had become zero.
         (0x81_0000, 0),
         (0x90_0000, 0xbb),
         (0x90_1000, 0xcc),
@@ -247,7 +247,7 @@ fn a_missing_or_damaged_image_is_named() {
         sentence.starts_with("/tmp/two, on which it is based: it is another image"),
         "{sentence}"
     );
-    // A page of the last one, and what is in front of its pages.
+    // A page of the last image, and the padding before its pages.
     for at in [images[2].len() - 100 * ENTRY, PAGE_SIZE as usize - 1] {
         let damaged = |path: &str| {
             let mut bytes = good(path)?;
@@ -264,7 +264,7 @@ fn a_missing_or_damaged_image_is_named() {
     }
 }
 
-/// Whichever byte of whichever image is another one, it is found.
+/// A change of any byte of any image is found.
 #[test]
 fn each_altered_byte_is_found() {
     let mut images = three();
@@ -307,7 +307,7 @@ fn what_differs_is_named_and_bounded() {
             "5 differences in all",
         ]
     );
-    // More than are named; a thread that went on; a process less.
+    // More differences than are listed; a thread that has run; a missing process.
     let mut meta = without_pages();
     meta.runs = vec![run(0, 15), run(0xf000, 15)];
     let other = image(&meta, |_| 1);
@@ -371,7 +371,7 @@ fn what_is_shown_is_what_is_there() {
 #[test]
 fn a_core_file_has_memory_and_registers() {
     let mut meta = without_pages();
-    // What the first thread of process 0 has in its registers.
+    // The registers of the first thread of process 0.
     let place = |offset| Place {
         process: 0,
         segment: Segment::Control,
@@ -391,7 +391,7 @@ fn a_core_file_has_memory_and_registers() {
         changed.registers.rax,
     ) = (0x1234, 0x2ff0, 77);
     meta.objects[thread as usize].state = crate::meta::State::thread(&changed);
-    // What its space shows: some of it at another address.
+    // The memory that its space maps, some of it at another address.
     let maps: Vec<_> = meta
         .objects
         .iter()
@@ -423,7 +423,7 @@ fn a_core_file_has_memory_and_registers() {
     let half = |at: usize| u16::from_le_bytes(core[at..at + 2].try_into().expect("2 bytes"));
     assert_eq!((&core[..4], half(16), half(18)), (&b"\x7fELF"[..], 4, 62));
     let heads: Vec<_> = (0..usize::from(half(56))).map(|n| 64 + 56 * n).collect();
-    // The first one is that of the notes, and the first note the registers of a thread.
+    // The first header is that of the notes, and the first note has the registers of a thread.
     let notes = word(heads[0] + 8) as usize;
     assert_eq!(&core[notes + 12..notes + 16], b"CORE");
     let registers = notes + 20 + 112;
