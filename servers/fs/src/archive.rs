@@ -1,13 +1,13 @@
-//! The members of the boot archive, as a file system has them.
+//! The members of the boot archive, in the form that the file system needs.
 //!
 //! [`Archive`] iterates over [`Member`]s and borrows their content. Everything that is not a
-//! directory, a file, a hard link or a symbolic link is passed over.
+//! directory, a file, a hard link or a symbolic link is skipped.
 
 use alloc::string::String;
 use archive::{Damaged, Members};
 use proto::Error;
 
-/// What a member is.
+/// The kind of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A directory.
@@ -49,7 +49,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// A member as a file system can have it; `None` if it cannot.
+/// Converts a member; `None` if the file system cannot have it.
 fn member<'a>(member: archive::Member<'a>) -> Result<Option<Member<'a>>, Error> {
     let archive::Member { header, content } = member;
     let kind = match header.kind {
@@ -81,7 +81,7 @@ impl<'a> Iterator for Archive<'a> {
         loop {
             let next = self.0.next()?.map_err(|Damaged| Error::BadFormat);
             if let Some(item) = next.and_then(member).transpose() {
-                // What follows one that makes no sense makes none either.
+                // Bytes behind an invalid member cannot be read either.
                 if item.is_err() {
                     self.0 = Members::new(&[]);
                 }

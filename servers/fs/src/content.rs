@@ -1,25 +1,24 @@
 //! The bytes of a regular file: a sparse list of chunks.
 //!
-//! [`Content`] keeps only chunks that were written. A chunk that came with the boot archive is
-//! borrowed from it ([`Chunk::Borrowed`]) until somebody writes to it. Every byte of memory is
-//! paid for from a [`Budget`] before it is allocated, so that a full file system is an error and
-//! never the end of the server.
+//! [`Content`] keeps only chunks that were written. A chunk that came with the boot archive is borrowed from it
+//! ([`Chunk::Borrowed`]) until a client writes to it. Every byte of memory is taken from a [`Budget`] before it is
+//! allocated, so that a full file system is an error and never ends the server.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use proto::Error;
 
-/// Bytes of a chunk. Appending touches at most one chunk that is there already.
+/// Bytes of a chunk. Appending touches at most one existing chunk.
 pub const CHUNK: u64 = services::fs::PIECE;
 /// Largest size of a file, in bytes.
 pub const MAX_SIZE: u64 = 1 << 46;
-/// Bytes that a chunk costs beside its content, for its place in the index.
+/// Bytes that a chunk costs besides its content, for its place in the index.
 const CHUNK_OVERHEAD: u64 = 64;
 /// Smallest allocation for a chunk.
 const SMALLEST: usize = 64;
-/// The same for a chunk that is not a file's first, so that a sparse file has no more chunks for its memory than can be
-/// freed in one request. The heap gives memory of blocks of this size back.
+/// The same for a chunk that is not a file's first, so that a sparse file has no more chunks than one request can free.
+/// The heap can give blocks of this size back.
 const SMALLEST_FURTHER: usize = 16 << 10;
 
 /// Memory that may still be allocated.
@@ -36,18 +35,18 @@ impl Budget {
         Budget { left, used: 0 }
     }
 
-    /// Sets what may still be allocated.
+    /// Sets how much may still be allocated.
     pub fn set_left(&mut self, left: u64) {
         self.left = left;
     }
 
-    /// What may still be allocated.
+    /// Bytes that may still be allocated.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.left
     }
 
-    /// What is allocated.
+    /// Bytes that are allocated.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.used
@@ -67,7 +66,7 @@ impl Budget {
     }
 }
 
-/// A piece of a file. What lies behind its bytes reads as zero.
+/// A piece of a file. Behind its bytes it reads as zero.
 #[derive(Debug)]
 enum Chunk {
     /// Part of the boot archive.
@@ -93,7 +92,7 @@ impl Chunk {
             }
     }
 
-    /// Makes the chunk writable, with room for `end` bytes, and pays for that.
+    /// Makes the chunk writable, with room for `end` bytes, and takes the cost from the budget.
     fn own(&mut self, end: usize, budget: &mut Budget) -> Result<&mut Vec<u8>, Error> {
         let held = match self {
             Chunk::Borrowed(bytes) => bytes.len(),
@@ -114,7 +113,7 @@ impl Chunk {
                 return Err(Error::NoMemory);
             }
             bytes.extend_from_slice(self.bytes());
-            // An allocator may give more than it was asked for.
+            // An allocator may return more than was asked for.
             let given = bytes.capacity() as u64;
             budget.used += given - capacity as u64;
             *self = Chunk::Owned(bytes);
@@ -151,7 +150,7 @@ impl Content {
         self.size
     }
 
-    /// What stands at `offset`, at most `length` bytes; from where it lies if that is one piece.
+    /// The bytes at `offset`, at most `length`; without a copy if they are in one chunk.
     pub(crate) fn read(&self, offset: u64, length: u64) -> Cow<'_, [u8]> {
         let end = offset.saturating_add(length).min(self.size);
         if offset >= end {
@@ -164,12 +163,12 @@ impl Content {
         piece.map_or_else(|| Cow::Owned(self.gather(offset, end)), Cow::Borrowed)
     }
 
-    /// The bytes that are stored of the chunk in which the offset is.
+    /// The stored bytes of the chunk with this offset.
     pub(crate) fn chunk_at(&self, offset: u64) -> &[u8] {
         self.chunks.get(&(offset / CHUNK)).map_or(&[], Chunk::bytes)
     }
 
-    /// What stands from `at` to `end`, in pieces or with holes.
+    /// The bytes from `at` to `end`, in several chunks or with holes.
     fn gather(&self, mut at: u64, end: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity((end - at) as usize);
         while at < end {
@@ -188,8 +187,7 @@ impl Content {
         out
     }
 
-    /// Writes `bytes` at `offset`; returns how many of them, which is fewer only when memory ran
-    /// out on the way.
+    /// Writes `bytes` at `offset`; returns how many of them, fewer only if memory ran out meanwhile.
     pub(crate) fn write(
         &mut self,
         offset: u64,
@@ -213,7 +211,7 @@ impl Content {
                     if chunk.len() < start {
                         chunk.resize(start, 0);
                     }
-                    // What is appended need not be cleared before. There is room for it.
+                    // Appended bytes need not be zeroed before. There is room for them.
                     let (over, behind) = piece.split_at(count.min(chunk.len() - start));
                     chunk[start..start + over.len()].copy_from_slice(over);
                     chunk.extend_from_slice(behind);
@@ -261,14 +259,14 @@ impl Content {
             return Err(Error::Invalid);
         }
         if size < self.size {
-            // One by one from the end: who gives memory back may not need any for that.
+            // One by one from the end, since freeing memory must not need any.
             let first = size.div_ceil(CHUNK);
             while let Some(last) = self.chunks.last_entry().filter(|last| *last.key() >= first) {
                 budget.give(last.remove().cost());
             }
             let rest = (size % CHUNK) as usize;
             if rest != 0 {
-                // What lies behind the end must read as zero if the file grows again.
+                // Bytes behind the end must read as zero if the file grows again.
                 match self.chunks.get_mut(&(size / CHUNK)) {
                     Some(Chunk::Owned(bytes)) => bytes.truncate(rest),
                     Some(Chunk::Borrowed(bytes)) => *bytes = &bytes[..rest.min(bytes.len())],

@@ -1,6 +1,6 @@
 //! The file system in memory, without the server around it.
 //!
-//! * [`session`] is what a client has open: [`session::Session`] answers requests.
+//! * [`session`] has the open files of a client: [`session::Session`] answers requests.
 //! * [`tree`] holds inodes, directories and paths.
 //! * [`content`] holds the bytes of a file.
 //! * [`archive`] reads the boot archive.

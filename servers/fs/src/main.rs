@@ -1,8 +1,8 @@
 //! The file system server.
 //!
-//! It is started with a reference to the region that holds the boot archive, and two arguments: the
-//! archive's offset in the region and its length in bytes, in decimal. Requests are answered by
-//! [`Session`]; this file adds the clock, and keeps watch over memory.
+//! It is started with a reference to the region that holds the boot archive, and two arguments: the archive's offset in
+//! the region and its length in bytes, in decimal. Requests are answered by [`Session`]; this file adds the clock, and
+//! limits the memory of the files.
 #![no_std]
 #![no_main]
 
@@ -33,21 +33,22 @@ const RESERVE: u64 = 8 << 20;
 const RESERVE_PART: u64 = 8;
 /// Most bytes that are taken before the memory server is asked again.
 const STRIDE: u64 = 1 << 20;
-/// It is asked when less than this may still be taken. One request needs less than this.
+/// The memory server is asked again when less than this may still be taken. One request needs less than this.
 const LOW: u64 = 256 << 10;
-/// So much memory is held for a stride: of what is taken from pieces that were given back each quarter may be in a
-/// chunk of its own, and the rest is for what requests need. What is not held others could take meanwhile, and the server would end.
+/// Bytes of memory that are reserved for a stride. When freed pieces are reused, each quarter of a chunk that is taken
+/// may touch a chunk of its own; the rest is for the needs of requests. Without the reservation others could take the
+/// memory meanwhile, and the server would end.
 const RESERVED: u64 = 4 * STRIDE + LOW * 4;
 /// Most that the files can take: the heap, less its part for small blocks and what requests need.
 const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (288 << 20);
 
-/// The memory that is held for what the files take next.
+/// The reservation for the memory that files take next.
 #[derive(Default)]
 struct Memory(RefCell<Hold>);
 
 impl Memory {
-    /// Sets the budget of the file system by the memory that can be held for it, if it is time to ask for that again:
-    /// when little is left, or much more than is held, since files have gone.
+    /// Sets the budget of the file system to the memory that can be reserved for it. Does so only if little of the
+    /// budget is left, or much more than is reserved, since files were removed.
     fn look(&self, fs: &mut FileSystem) {
         let budget = fs.budget();
         if (LOW..=STRIDE + LOW).contains(&budget.left()) {
@@ -60,7 +61,7 @@ impl Memory {
         if usage.free >= reserve + RESERVED && self.0.borrow_mut().set(RESERVED).is_ok() {
             budget.set_left(STRIDE.min(MOST.saturating_sub(used)));
         } else {
-            // What files have freed is still there for others, as far as it was held.
+            // Memory that files have freed may be used again as far as it is reserved; the rest is for others.
             budget.set_left(budget.left().min(STRIDE));
         }
     }
@@ -94,11 +95,10 @@ fn archive() -> Result<&'static [u8], Error> {
     Ok(unsafe { core::slice::from_raw_parts(start as *const u8, length as usize) })
 }
 
-/// A number that differs between boots: from the time since the machine was switched on, which is
-/// never the same twice, and where it is (on a machine that counts instructions), from what the
-/// archive contains.
+/// A number that differs between boots: made from the time since the machine was switched on, and from the contents of
+/// the archive, since that time is always the same on a machine that counts instructions.
 fn salt(archive: &[u8], now: u64) -> u32 {
-    // FNV-1a. Headers name every file and its size; of contents the small ones are enough.
+    // FNV-1a. Headers name every file and its size; the first bytes of contents are enough.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut mix = |bytes: &[u8]| {
         for byte in bytes {
@@ -128,8 +128,8 @@ fn start(fs: &mut FileSystem, origin: u64) -> Result<&'static [u8], Error> {
     Ok(archive)
 }
 
-/// Has servers read the number of changes and the files, which borrow from the archive, by regions of where these are.
-/// Where there can be none they ask instead.
+/// Makes regions through which servers read the number of changes and the files, some of which borrow from the archive.
+/// If a region cannot be made, servers make requests instead.
 fn show(shared: &Shared, archive: &[u8]) {
     let changes = core::ptr::from_ref(shared.changes()).addr() as u64;
     let archive = archive.as_ptr_range();
@@ -143,7 +143,7 @@ fn show(shared: &Shared, archive: &[u8]) {
     ];
     let made: Result<Vec<Shown>, Code> = parts
         .into_iter()
-        // An empty archive is nowhere.
+        // An empty archive has no address.
         .filter(|(start, _)| *start != 0)
         .map(|(start, size)| {
             let state = RegionState {

@@ -1,4 +1,4 @@
-//! Sessions: what a client has open.
+//! Sessions: the open files of a client.
 
 use crate::tree::FileSystem;
 use alloc::borrow::Cow;
@@ -13,7 +13,7 @@ use rt::obj::{Ref as Reference, Region};
 use services::fs::server::{attributes, fitting, text, two, Open};
 use services::fs::{part, Files, Flags, Ino, Place};
 
-/// How many requests there have been that may change something ([`Files::memory`]), in a page of its own.
+/// The number of requests so far that may change something ([`Files::memory`]), in a page of its own.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Changes {
@@ -22,28 +22,28 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// How many there have been.
+    /// The number.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
     fn add(&self) {
-        // Nobody else counts.
+        // Only this thread counts.
         let next = self.count.load(Ordering::Relaxed).wrapping_add(1);
         self.count.store(next, Ordering::Release);
-        // Nothing of what is changed now is seen before.
+        // No later change becomes visible before the new number.
         fence(Ordering::Release);
     }
 }
 
-/// The file system, as its sessions share it.
+/// The state that all sessions share.
 pub struct Shared {
     files: RefCell<FileSystem>,
-    /// What is done before each request.
+    /// Called before each request.
     before: Box<dyn Fn(&mut FileSystem)>,
     changes: Box<Changes>,
-    /// What others can read, in the order of [`part`], if they can.
+    /// The parts that others can read, in the order of [`part`], if any.
     shown: RefCell<Vec<Shown>>,
 }
 
@@ -72,17 +72,17 @@ impl Shared {
         })
     }
 
-    /// Where the number of changes is, for the region that shows it.
+    /// The number of changes, for the region that shows its page.
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Has others read these parts of memory, which stand in the order of [`part`].
+    /// Lets others read these parts of memory, which are in the order of [`part`].
     pub fn show(&self, parts: Vec<Shown>) {
         *self.shown.borrow_mut() = parts;
     }
 
-    /// Where bytes lie that others can read: in which part, and where it is there.
+    /// Finds bytes in the memory that others can read: the part, and the offset there.
     fn find(&self, bytes: &[u8]) -> Result<(u32, u64), Error> {
         let at = bytes.as_ptr().addr() as u64;
         let shown = self.shown.borrow();
@@ -115,11 +115,11 @@ impl Shared {
 pub struct Session {
     shared: Rc<Shared>,
     open: Open,
-    /// Of a server, or of the shell.
+    /// Whether the client is a server or the shell.
     trusted: bool,
 }
 
-/// Bytes of a file: from where they lie, or gathered.
+/// Bytes of a file: borrowed from where they are, or gathered.
 enum Piece<'a> {
     There(Ref<'a, [u8]>),
     Gathered(Vec<u8>),
@@ -137,7 +137,7 @@ impl Deref for Piece<'_> {
 }
 
 impl Session {
-    /// A session of this job, which is 0 for servers and the shell, that can have so many files open.
+    /// A session of this job, which is 0 for servers and the shell, that can have at most `most` files open.
     #[must_use]
     pub fn new(shared: &Rc<Shared>, job: u32, most: u64) -> Self {
         Session {
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// The file system, if the session has this open.
+    /// The file system, if the session has this file open.
     fn with(&self, file: Ino) -> Result<RefMut<'_, FileSystem>, Error> {
         if !self.open.has(file) {
             return Err(Error::NotFound);
@@ -161,7 +161,7 @@ impl Session {
         self.with(file)
     }
 
-    /// The file system, if the session may know what a file is: a server may also of those that it has not open.
+    /// The file system, if the session may ask about a file: a server also about files that it has not open.
     fn about(&self, file: Ino) -> Result<RefMut<'_, FileSystem>, Error> {
         match self.trusted {
             true => Ok(self.shared.files()),

@@ -96,7 +96,7 @@ fn holes_read_as_zero_and_cost_nothing() {
     assert_eq!(fs.stat_ino(ino).unwrap().size, (1 << 40) + 1);
     assert_eq!(*fs.read(ino, (1 << 40) - 2, 8).unwrap(), *b"\0\0y");
     assert_eq!(*fs.read(ino, 0, 3).unwrap(), *b"x\0\0");
-    // What was cut off does not come back.
+    // Bytes that were cut off do not come back.
     fs.write(ino, 0, false, &[7; 3000]).unwrap();
     fs.truncate(ino, 10).unwrap();
     fs.truncate(ino, 20).unwrap();
@@ -165,13 +165,13 @@ fn memory_comes_back_and_running_out_is_an_error() {
     fs.unlink("/tmp/big").unwrap();
     fs.close(ino).unwrap();
     assert_eq!(fs.budget().used(), empty);
-    // Names are paid for as well.
+    // Names cost memory as well.
     let mut made = 0;
     while fs.mkdir(&format!("/tmp/{made}"), 0o755).is_ok() {
         made += 1;
     }
     assert!(made > 100);
-    // What is left is too little for a directory; then nothing is.
+    // First too little is left for a directory, then nothing.
     fs.budget().set_left(0);
     assert_eq!(fs.mkdir("/tmp/more", 0o755), Err(Error::NoMemory));
     assert_eq!(fs.open("/tmp/more", CREATE, 0o755), Err(Error::NoMemory));
@@ -296,7 +296,7 @@ fn symbolic_links_are_followed_and_loops_found() {
     assert_eq!(fs.stat("/tmp/x", true), Err(Error::Loop));
     assert_eq!(fs.unlink("/tmp/a"), Ok(()));
     assert_eq!(fs.symlink("", "/tmp/y"), Err(Error::NotFound));
-    // A link to a file, with a slash behind it.
+    // A link to a file, with a trailing slash.
     assert_eq!(fs.stat("/tmp/f/", true), Err(Error::NotDirectory));
 }
 
@@ -316,12 +316,12 @@ fn directories_are_made_and_removed() {
     assert_eq!(fs.unlink("/tmp/d"), Err(Error::IsDirectory));
     create(&mut fs, "/tmp/f", b"");
     assert_eq!(fs.rmdir("/tmp/f"), Err(Error::NotDirectory));
-    // A directory that is open and removed takes nothing any more.
+    // Nothing can be made in an open directory that was removed.
     let ino = fs.open("/tmp/d/e", OPEN, 0).unwrap().ino;
     fs.rmdir("/tmp/d/e").unwrap();
     assert_eq!(fs.stat_ino(ino).unwrap().links, 0);
     assert_eq!(fs.stat("/tmp/d", true).unwrap().links, 2);
-    // Not even itself is in it any more, as in Linux.
+    // It has no entries any more, not even `.`, as in Linux.
     assert_eq!(fs.read_dir(ino, 0), Err(Error::NotFound));
     fs.close(ino).unwrap();
     assert_eq!(fs.read_dir(ino, 0), Err(Error::NotFound));
@@ -388,7 +388,7 @@ fn rename_follows_posix() {
     fs.rename("/g", "/h").unwrap();
     assert_eq!(fs.stat("/g", true).unwrap().links, 2);
     assert_eq!(fs.rename("/h", "/h"), Ok(()));
-    // Over an empty directory; its `..` follows it.
+    // Rename over an empty directory; the `..` of directories in it follows.
     fs.rename("/a/b", "/e").unwrap();
     let c = fs.stat("/e/c", true).unwrap().ino;
     assert_eq!(fs.path_of(c).unwrap(), "/e/c");
@@ -399,7 +399,7 @@ fn rename_follows_posix() {
         fs.stat("/a/c/..", true).unwrap().ino,
         fs.stat("/a", true).unwrap().ino
     );
-    // A symbolic link is moved itself.
+    // A rename moves the symbolic link itself.
     fs.symlink("/g", "/s").unwrap();
     fs.rename("/s", "/t").unwrap();
     assert_eq!(fs.readlink("/t").unwrap(), "/g");
@@ -490,8 +490,8 @@ fn leak(bytes: Vec<u8>) -> &'static [u8] {
     Box::leak(bytes.into_boxed_slice())
 }
 
-/// A path below the mount point is the disk's: what was made there in the memory would be in no listing, and would take
-/// room until the machine is switched off.
+/// Paths below the mount point belong to the disk: a file made there in memory would be in no listing, and would take
+/// memory until the machine is switched off.
 #[test]
 fn nothing_is_made_in_the_mount_point() {
     let mut fs = new();
@@ -500,7 +500,7 @@ fn nothing_is_made_in_the_mount_point() {
     }
     create(&mut fs, "/f", b"f");
     let (left, files) = (fs.budget().left(), fs.files());
-    // Nothing but an empty directory has that name.
+    // Only an empty directory can have that name.
     assert_eq!(fs.symlink("/tmp", MOUNT), Err(Error::Denied));
     assert_eq!(fs.link("/f", MOUNT), Err(Error::Denied));
     assert_eq!(fs.rename("/f", MOUNT), Err(Error::Denied));
@@ -510,7 +510,7 @@ fn nothing_is_made_in_the_mount_point() {
     fs.rename("/empty", MOUNT).unwrap();
     fs.rmdir(MOUNT).unwrap();
     fs.mkdir(MOUNT, 0o755).unwrap();
-    // However it is reached, it stays empty.
+    // It stays empty, however it is reached.
     fs.symlink("/disk", "/tmp/link").unwrap();
     let (left, files) = (fs.budget().left(), fs.files());
     for path in ["/disk/a", "/tmp/link/a", "/tmp/../disk/a"] {
@@ -523,7 +523,7 @@ fn nothing_is_made_in_the_mount_point() {
         assert_eq!(fs.rename("/full/inner", path), Err(Error::Denied));
     }
     assert_eq!((fs.budget().left(), fs.files()), (left, files));
-    // A directory of that name elsewhere is as any other.
+    // A directory of that name elsewhere is like any other.
     fs.mkdir("/tmp/disk", 0o755).unwrap();
     fs.mkdir("/tmp/disk/a", 0o755).unwrap();
 }
@@ -582,7 +582,7 @@ fn the_archive_is_unpacked_and_borrowed() {
 #[test]
 fn a_damaged_archive_is_refused() {
     let good = archive(&[("a", b'0', "", b"content"), ("b", b'5', "", b"")]);
-    // Byte 155 only ends the checksum.
+    // Byte 155 only terminates the checksum.
     for at in (0..512).filter(|at| *at != 155) {
         let mut bytes = good.clone();
         bytes[at] ^= 0x55;
@@ -600,7 +600,7 @@ fn a_damaged_archive_is_refused() {
     assert_eq!(FileSystem::new(1 << 20).unpack(&[]), Ok(()));
 }
 
-/// Random operations on paths, against a model that maps paths to what is there.
+/// Random operations on paths, against a model that maps paths to their contents.
 #[test]
 fn random_operations_agree_with_a_model_of_paths() {
     let mut fs = FileSystem::new(64 << 20);
@@ -708,7 +708,7 @@ fn random_operations_agree_with_a_model_of_paths() {
     assert_eq!(fs.budget().used(), empty);
 }
 
-/// What a client makes and takes away again leaves nothing, and what it did not open it cannot close.
+/// Files that a client makes and removes again leave nothing, and a client cannot close a file that it did not open.
 #[test]
 fn what_is_gone_costs_nothing() {
     let mut fs = new();
@@ -732,7 +732,7 @@ fn what_is_gone_costs_nothing() {
     assert_eq!(closed, Err(Error::Invalid), "S2: closed by a stranger");
 }
 
-/// A tree stays a tree, and its parts can be reached.
+/// A tree stays a tree, and all of its parts can be reached.
 #[test]
 fn a_directory_does_not_come_to_lie_in_itself() {
     let mut fs = new();
@@ -763,7 +763,7 @@ fn an_answer_fits_into_a_message() {
     }
 }
 
-/// What a session has open is its own: others cannot name it, and it goes with the session.
+/// A session's open files are its own: other sessions cannot name them, and they are closed with it.
 #[test]
 fn what_is_open_belongs_to_its_session() {
     let shared = Shared::new(new(), |_| ());
@@ -797,7 +797,7 @@ fn what_is_open_belongs_to_its_session() {
     not_found(other.read(file, 0, 10).map(|_| ()));
 }
 
-/// A file without a name is there as long as it is open, whatever names there are, and then nothing is left of it.
+/// A file without a name exists as long as it is open, whatever names exist, and leaves nothing.
 #[test]
 fn a_file_without_a_name_ends_when_it_is_closed() {
     let mut fs = new();
@@ -866,7 +866,7 @@ fn a_symbolic_link_can_be_opened() {
     assert_eq!(Flags::from_bits(64), None);
 }
 
-/// What lies in one piece is read from there, and nothing else is.
+/// Bytes in one chunk are read without a copy, others are not.
 #[test]
 fn bytes_are_read_from_where_they_lie() {
     let mut fs = new();
@@ -949,7 +949,7 @@ fn hostile_requests_do_no_harm() {
     assert!(reached > 5_000, "{reached}");
     drop(sessions);
     let mut fs = shared.borrow_mut();
-    // The file system can still be used.
+    // The file system still works.
     let ino = fs
         .open(
             "/fine",
@@ -963,10 +963,10 @@ fn hostile_requests_do_no_harm() {
     assert!(matches!(ino, Ok(_) | Err(Error::NoMemory)));
 }
 
-/// Most memory that one request may take beyond what it pays for.
+/// Most memory that one request may take beyond the budget.
 const ONE_REQUEST: usize = 256 << 10;
 
-/// A directory of which the path is too long for anybody: `/d/d/...`, each the longest name, `levels` times.
+/// A directory whose path is too long for any request: `/d/d/...`, each the longest name, `levels` times.
 fn deep(fs: &mut FileSystem, levels: usize) -> Ino {
     let name = "d".repeat(255);
     fs.mkdir("/deep", 0o755).unwrap();
@@ -979,7 +979,7 @@ fn deep(fs: &mut FileSystem, levels: usize) -> Ino {
     file
 }
 
-/// However deep a file lies, the question for its path takes no more memory than a path.
+/// However deep a file is, the request for its path takes no more memory than a path.
 #[test]
 fn the_path_of_what_lies_deep_takes_no_memory() {
     let mut fs = FileSystem::new(64 << 20);
@@ -992,7 +992,7 @@ fn the_path_of_what_lies_deep_takes_no_memory() {
     );
 }
 
-/// A file that has very many names is refused another before its names become a burden.
+/// The number of a file's names is limited.
 #[test]
 fn the_names_of_a_file_are_limited() {
     let mut fs = new();
@@ -1004,11 +1004,11 @@ fn the_names_of_a_file_are_limited() {
         result.err()
     });
     assert_eq!(limit, Some(Error::Limit), "S1: names without end");
-    // The list of names grows by as much as it is.
+    // Another name takes little memory, however many there are.
     assert!(most < 2 << 20, "S1: names without end: {most}");
 }
 
-/// A path leads through so many names and no more, those of links included.
+/// A path can lead through a limited number of names, those of links included.
 #[test]
 fn a_path_leads_through_a_bounded_number_of_names() {
     let mut fs = new();
@@ -1023,7 +1023,7 @@ fn a_path_leads_through_a_bounded_number_of_names() {
     assert_eq!(fs.stat("/tmp/4", true).err(), Some(Error::Loop));
 }
 
-/// What is paid for is what is taken, whatever is made of it.
+/// The budget covers the memory that is taken, whatever it is used for.
 #[test]
 fn what_is_taken_is_paid_for() {
     type Make = fn(&mut FileSystem, usize);
@@ -1074,7 +1074,7 @@ fn what_is_taken_is_paid_for() {
     }
 }
 
-/// What names what is made, removed or renamed means a link at its end itself, also with a slash behind it.
+/// Requests that make, remove or rename do not follow a link at the end of the path, also with a trailing slash.
 #[test]
 fn a_slash_behind_a_link_makes_it_no_directory() {
     let mut fs = new();
@@ -1092,14 +1092,14 @@ fn a_slash_behind_a_link_makes_it_no_directory() {
         assert_eq!(fs.mkdir(there, 0o755), Err(Error::Exists), "{there}");
     }
     assert!(fs.stat("/tmp/real", false).is_ok() && fs.stat("/tmp/nowhere", false).is_err());
-    // Who only looks follows it.
+    // Requests that only read follow it.
     let seen = fs.stat("/tmp/link/", false).unwrap();
     assert_eq!(seen.mode & mode::TYPE, mode::DIRECTORY);
     fs.rename("/tmp/real/", "/tmp/other/").unwrap();
     fs.rmdir("/tmp/other/").unwrap();
 }
 
-/// A server may ask what a file is that it has not open; a program gets no answer, whatever number it tries.
+/// A server may ask about a file that it has not open; a program gets no answer, whatever number it tries.
 #[test]
 fn only_a_server_is_told_of_what_it_has_not_open() {
     let shared = Shared::new(new(), |_| ());
@@ -1124,13 +1124,13 @@ fn only_a_server_is_told_of_what_it_has_not_open() {
     }
     assert_eq!(server.read(file, 0, 9).err(), Some(Error::NotFound));
     program.unlink("/file").unwrap();
-    // Its number is given to no other file.
+    // No other file gets its number.
     assert_ne!(open(), file, "S3: another's file has its number");
     assert_eq!(attributes(&server), Err(Error::NotFound));
 }
 
-/// Whoever has been told something by a file system relies on the number of changes: each request that may change
-/// something raises it by one, whatever comes of it, and no other one does.
+/// Clients that cache answers rely on the number of changes: each request that may change something increments it by
+/// one, whatever its result, and no other request does.
 #[test]
 fn each_request_that_may_change_something_is_counted_once() {
     let shared = Shared::new(new(), |_| ());
@@ -1154,7 +1154,7 @@ fn each_request_that_may_change_something_is_counted_once() {
         count = now;
     };
     for wrong in [0, u64::MAX] {
-        // Also those that fail.
+        // Requests that fail are counted, too.
         let (file, root) = (file ^ wrong, root ^ wrong);
         let name = |name: &str| std::format!("{}{name}", if wrong == 0 { "/" } else { "/none/" });
         let (first, both) = services::fs::pair(&name("file"), &name("other"));
@@ -1226,7 +1226,7 @@ fn each_request_that_may_change_something_is_counted_once() {
     assert_eq!(place, Some(Error::Denied), "S2: nor where its files lie");
 }
 
-/// Pieces are what a read gives: what is stored of one, and zeros up to its end or the file's.
+/// The pieces have the same bytes as a read: the stored ones, and zeros up to the end of the piece or the file.
 #[test]
 fn pieces_are_what_is_read() {
     use services::fs::{Place, PIECE};
@@ -1264,7 +1264,7 @@ fn pieces_are_what_is_read() {
     assert_eq!(fs.piece(console, 0), Err(Error::Unsupported));
 }
 
-/// A file counts as read at the time of a read that is the first one since it changed, or within a day.
+/// A read updates the access time if it is the first since the file changed, or within a day.
 #[test]
 fn a_read_is_noted_once_in_a_while() {
     let day = 24 * 60 * 60 * 1_000_000_000;

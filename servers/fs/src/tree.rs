@@ -1,9 +1,8 @@
 //! Inodes, directories and paths.
 //!
-//! A [`FileSystem`] is a table of inodes. Each knows its *places*, the directory entries that name
-//! it, so that a number can be turned back into a path and a link count is never out of step. An
-//! inode lives while it has a place or is open. Paths are resolved here and nowhere else, by
-//! [`FileSystem::walk`]; what a call does to the path that it found is the rest of the module.
+//! A [`FileSystem`] is a table of inodes. Each knows its *places*, the directory entries that name it, so that a path
+//! can be found for a number and the link count is always right. An inode lives while it has a place or is open. All
+//! paths are resolved here, by [`FileSystem::walk`]; the rest of the module is the operations on the result.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -21,30 +20,30 @@ use crate::content::{Budget, Content};
 const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
 /// Most symbolic links that one path can lead through.
 const MAX_LINKS: u32 = 40;
-/// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request,
-/// and how deep a directory can lie that a path reaches.
+/// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request, and
+/// the depth of directories that a path can reach.
 const MAX_NAMES: u32 = 4096;
-/// Most names of one inode. It bounds what taking one of them away costs.
+/// Most names of one inode. It bounds the cost of removing one of them.
 const MAX_PLACES: usize = 1 << 15;
 /// Longest path, in bytes.
 const MAX_PATH: usize = 4096;
 /// Longest name, in bytes.
 const MAX_NAME: usize = services::fs::MAX_NAME;
-/// What an inode costs, its place in the table and room for its first names included.
+/// Bytes that an inode costs, including its place in the table and room for its first names.
 const INODE_COST: u64 = 560;
-/// What a file costs beside that: the index of its chunks has room for some when there is one.
+/// Bytes that a file costs besides that: an index of chunks has room for several from the first on.
 const FILE_COST: u64 = 400;
-/// What a directory costs beside that: its two indices have room for some names when there is one.
+/// Bytes that a directory costs besides that: its two indices have room for several names from the first on.
 const DIRECTORY_COST: u64 = 900;
-/// What a directory entry costs beside its name, which is kept twice.
+/// Bytes that a directory entry costs besides its name, which is stored twice.
 const ENTRY_COST: u64 = 176;
 /// First cookie of an entry; those before are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
 
 /// The names in a directory.
 ///
-/// A cookie is never used twice, so that whoever reads on from a cookie misses nothing and sees
-/// nothing twice, whatever was removed or made in between.
+/// A cookie is never reused, so that a client that continues from a cookie misses nothing and sees nothing twice,
+/// whatever was removed or made in between.
 #[derive(Debug)]
 struct Directory {
     parent: Ino,
@@ -81,7 +80,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What an inode of this kind costs, but for the content of a file and what a link says.
+    /// Bytes that an inode of this kind costs, without the content of a file and the target of a link.
     fn cost(&self) -> u64 {
         INODE_COST
             + match self {
@@ -92,14 +91,14 @@ impl Kind {
     }
 }
 
-/// What becomes of a link at the end of a path.
+/// How a link at the end of a path is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// It is followed.
+    /// Followed.
     Followed,
-    /// It is followed if there is a slash behind it.
+    /// Followed if there is a trailing slash.
     BySlash,
-    /// It is not followed; what the slash demands is looked at by who asks.
+    /// Not followed; the caller checks the condition of a trailing slash.
     Itself,
 }
 
@@ -115,7 +114,7 @@ struct Inode {
     atime_ns: u64,
     mtime_ns: u64,
     ctime_ns: u64,
-    /// A set gives back the memory of names that go.
+    /// A set, since it frees the memory of removed names.
     places: BTreeSet<Place>,
     opens: u64,
 }
@@ -131,7 +130,8 @@ impl Inode {
             }
     }
 
-    /// Notes that it is read now, as Linux does it (`relatime`): if it has not been read since it changed, or within a day.
+    /// Notes that it is read now, by Linux's rule `relatime`: if it has not been read since it changed, or within a
+    /// day.
     fn mark_read(&mut self, now: u64) {
         let changed = self.mtime_ns.max(self.ctime_ns);
         if self.atime_ns <= changed || now.saturating_sub(self.atime_ns) >= DAY {
@@ -140,16 +140,16 @@ impl Inode {
     }
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 #[derive(Debug)]
 struct Walk {
     /// The directory that has, or could have, the last name.
     parent: Ino,
-    /// The last name; empty when the path ends in `/`, `.` or `..` of a directory that is there.
+    /// The last name; empty if the path ends in `/`, `.` or `..` of an existing directory.
     name: String,
     /// The inode of that name, if it exists.
     found: Option<Ino>,
-    /// Whether the path says, by a slash at its end, that it means a directory.
+    /// Whether the path has a trailing slash, and so must lead to a directory.
     directory: bool,
 }
 
@@ -185,12 +185,12 @@ impl FileSystem {
         self.next = u64::from(salt >> 1) << 32 | services::fs::FIRST_INO;
     }
 
-    /// Sets the time that changes are marked with, in nanoseconds.
+    /// Sets the time for timestamps of changes, in nanoseconds.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// The memory that the files may still use, and use.
+    /// The budget of memory for files.
     pub fn budget(&mut self) -> &mut Budget {
         &mut self.budget
     }
@@ -201,7 +201,7 @@ impl FileSystem {
         self.inodes.len() as u64
     }
 
-    /// Makes everything that the boot archive holds. File content is borrowed from it.
+    /// Makes all files and directories of the boot archive. File content is borrowed from it.
     pub fn unpack(&mut self, archive: &'static [u8]) -> Result<()> {
         for member in Archive::new(archive) {
             let member = member?;
@@ -334,8 +334,7 @@ impl FileSystem {
                 .is_ok_and(|inode| !inode.places.is_empty())
     }
 
-    /// Follows `path`. A symbolic link in the last place is followed if `follow` says so or a slash
-    /// comes after it.
+    /// Follows `path`. A symbolic link in the last place is followed if `follow` is set or there is a trailing slash.
     fn walk(&self, path: &str, follow: bool) -> Result<Walk> {
         self.walk_to(
             path,
@@ -347,7 +346,8 @@ impl FileSystem {
         )
     }
 
-    /// The same, where the path names what is made, removed or renamed: a link at its end is meant itself, also with a slash behind it.
+    /// The same for a path whose last name is made, removed or renamed: a link at the end is not followed, also with a
+    /// trailing slash.
     fn walk_itself(&self, path: &str) -> Result<Walk> {
         self.walk_to(path, Last::Itself)
     }
@@ -363,10 +363,10 @@ impl FileSystem {
             return Err(Error::NameTooLong);
         }
         let root = ROOT_INO;
-        // Where the names so far lead: what is to be in the answer.
+        // The result for the names so far.
         let (mut parent, mut last_name, mut found, mut means_directory) =
             (root, "", Some(root), true);
-        // What is left to follow, the next name last.
+        // The names that are left to follow, the next one last.
         let mut rest: Vec<&str> = Vec::new();
         push(&mut rest, path);
         let (mut links, mut names) = (0, 0);
@@ -428,13 +428,13 @@ impl FileSystem {
         })
     }
 
-    /// What `path` leads to, which must be there.
+    /// The inode to which `path` leads, which must exist.
     fn lookup(&self, path: &str, follow: bool) -> Result<Ino> {
         self.walk(path, follow)?.found.ok_or(Error::NotFound)
     }
 
-    /// Whether `ino` may have that name in the directory. [`MOUNT`] is an empty directory or nothing: whoever asks for
-    /// a path there is answered by the disk, and could neither see nor remove what is in the memory.
+    /// Whether `ino` may have that name in the directory. [`MOUNT`] must be an empty directory or not exist: requests
+    /// for paths there go to the disk, so that clients could neither see nor remove files in memory.
     fn may_enter(&self, directory: Ino, name: &str, ino: Ino) -> Result<()> {
         if !self.is_linked(directory) {
             return Err(Error::NotFound);
@@ -479,7 +479,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Takes the entry `name` out of the directory; its inode may go.
+    /// Removes the entry `name` from the directory; its inode may end.
     fn leave(&mut self, directory: Ino, name: &str) -> Result<()> {
         let now = self.now;
         let entries = self.directory_mut(directory)?;
@@ -503,7 +503,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Ends an inode that nothing names and nobody has open.
+    /// Ends an inode without names that is not open.
     fn collect(&mut self, ino: Ino) {
         let dead = self
             .get(ino)
@@ -521,7 +521,8 @@ impl FileSystem {
         }
     }
 
-    /// A new inode with a name. `kind` is paid for, but for the inode itself.
+    /// A new inode with a name. The caller has paid for the bytes of a file or link in `kind`; this takes the cost of
+    /// the inode ([`Kind::cost`]).
     fn make_at(&mut self, parent: Ino, name: &str, kind: Kind, permissions: u32) -> Result<Ino> {
         let ino = self.next;
         let cost = kind.cost();
@@ -545,7 +546,7 @@ impl FileSystem {
         Ok(ino)
     }
 
-    /// As `make_at`, by path; nothing may be there.
+    /// As `make_at`, by a path, which must not exist.
     fn make(&mut self, path: &str, kind: Kind, permissions: u32) -> Result<Ino> {
         let walk = self.walk_itself(path)?;
         if walk.found.is_some() {
@@ -604,7 +605,7 @@ impl FileSystem {
         self.reopen(ino)
     }
 
-    /// Opens once more.
+    /// Opens an inode once more.
     fn reopen(&mut self, ino: Ino) -> Result<Attr> {
         let inode = self.get_mut(ino)?;
         inode.opens += 1;
@@ -654,8 +655,8 @@ impl FileSystem {
         })
     }
 
-    /// Reads at most `length` bytes at `offset`, from where they lie if they lie in one piece. `/dev/null` is
-    /// empty; the console is read from the console server.
+    /// Reads at most `length` bytes at `offset`, without a copy if they are in one chunk. `/dev/null` is empty; clients
+    /// read the console from the console server.
     pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Cow<'_, [u8]>> {
         match &self.get(ino)?.kind {
             Kind::File(content) => Ok(content.read(offset, length.min(proto::MAX_BULK) as u64)),
@@ -666,7 +667,7 @@ impl FileSystem {
         }
     }
 
-    /// What is stored of the piece of a file in which the offset is, and the file's size. Errors: those of `read`.
+    /// The stored bytes of the piece of a file with this offset, and the file's size. Errors: those of `read`.
     pub fn piece(&self, ino: Ino, offset: u64) -> Result<(&[u8], u64)> {
         match &self.get(ino)?.kind {
             Kind::File(content) => Ok((content.chunk_at(offset), content.size())),
@@ -735,14 +736,14 @@ impl FileSystem {
     pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<Vec<u8>> {
         let directory = self.directory(ino)?;
         if !self.is_linked(ino) {
-            // Not even itself is in it any more, as in Linux.
+            // It has no entries any more, not even `.`, as in Linux.
             return Err(Error::NotFound);
         }
         let mut listing = Listing::new();
         let mut next = cookie;
         for (number, name, target) in [(0, ".", ino), (1, "..", directory.parent)] {
             if cookie <= number {
-                // The parent of a directory that is gone may be gone too.
+                // The parent of a removed directory may be gone, too.
                 let mode = self.get(target).map_or(mode::DIRECTORY, Inode::mode);
                 listing.add(target, mode, name);
                 next = number + 1;
@@ -788,7 +789,7 @@ impl FileSystem {
         let walk = self.walk_itself(path)?;
         let directory = self.directory(walk.found.ok_or(Error::NotFound)?)?;
         if walk.name.is_empty() {
-            // The root, or a path that ends in `..`: neither can be empty for who stands in it.
+            // The root, or a path that ends in `..`: neither can be removed.
             return Err(if directory.by_cookie.is_empty() {
                 Error::Invalid
             } else {
@@ -830,8 +831,8 @@ impl FileSystem {
             },
             None => {}
         }
-        // Nothing but memory can be missing from here on, and that is found out first: the entry
-        // that goes gives at least as much back as another of the same name takes.
+        // From here on only memory can be missing, which is checked first: the replaced entry frees at least as much as
+        // a new one of the same name takes.
         let cost = ENTRY_COST + 2 * target.name.len() as u64;
         if self.budget.left() < cost {
             return Err(Error::NoMemory);
@@ -881,7 +882,7 @@ impl FileSystem {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        // As in paths: what is made through the link would have a name that nobody can say.
+        // As in paths: a file made through the link would have a name that no path can contain.
         if target.contains('\0') {
             return Err(Error::Invalid);
         }
@@ -969,8 +970,8 @@ impl FileSystem {
     }
 }
 
-/// Puts the names of `path` before what is left to follow. A slash at the end of the path counts
-/// as an empty name, which means: this must be a directory.
+/// Puts the names of `path` before those that are left to follow. A trailing slash counts as an empty name, which means
+/// that the path must lead to a directory.
 fn push<'a>(rest: &mut Vec<&'a str>, path: &'a str) {
     let slash = path.len() > 1 && path.ends_with('/');
     if slash {
