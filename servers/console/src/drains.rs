@@ -1,25 +1,25 @@
-//! Who waits until all output has left the machine, and when that is looked at.
+//! The requests that wait until all output has left the machine, and when that is checked.
 //!
-//! The device interrupts when it takes more bytes. When it has all there are, nothing says that the last one has left:
-//! that is looked at after the time of a byte, then after twice as long each time.
+//! The device interrupts when it takes more bytes. When it has taken all, no interrupt tells that the last byte has
+//! left: that is checked after the time of a byte, then after twice as long each time.
 
 use alloc::vec::Vec;
 
-/// When is looked for the first time, in nanoseconds: a byte takes 87 µs.
+/// The time to the first check, in nanoseconds: a byte takes 87 µs.
 const FIRST: u64 = 100_000;
-/// The longest time between two looks: the other side may hold the last bytes up as long as it likes.
+/// The longest time between two checks, in nanoseconds: the other side may delay the last bytes as long as it likes.
 const LONGEST: u64 = 10_000_000;
 
-/// Requests that wait.
+/// The waiting requests.
 #[derive(Debug, Default)]
 pub struct Drains {
-    /// Until when each of them waits at most.
+    /// The deadline of each.
     until: Vec<u64>,
     pause: u64,
 }
 
 impl Drains {
-    /// Nobody.
+    /// No requests.
     #[must_use]
     pub const fn new() -> Self {
         Drains {
@@ -28,33 +28,33 @@ impl Drains {
         }
     }
 
-    /// Somebody waits, until then at most.
+    /// Adds a request with this deadline.
     pub fn begin(&mut self, until: u64) {
         self.until.push(until);
         self.pause = FIRST;
     }
 
-    /// One who waited until then at most waits no longer.
+    /// Removes a request with this deadline.
     pub fn end(&mut self, until: u64) {
         if let Some(place) = self.until.iter().position(|other| *other == until) {
             self.until.swap_remove(place);
         }
     }
 
-    /// Whether somebody waits.
+    /// Whether a request waits.
     #[must_use]
     pub fn is_waited(&self) -> bool {
         !self.until.is_empty()
     }
 
-    /// Whether somebody has waited as long as it wants to.
+    /// Whether a deadline has passed.
     #[must_use]
     pub fn is_late(&self, now: u64) -> bool {
         self.until.iter().any(|until| *until <= now)
     }
 
-    /// When is to be looked again if the device does not interrupt before: not any more for who is late, who is told.
-    /// `has_all`: the device has all bytes there are.
+    /// When to check again if the device does not interrupt before. Ignores requests whose deadline has passed, since
+    /// they are answered now. `has_all`: the device has taken all bytes.
     pub fn next(&mut self, now: u64, has_all: bool) -> Option<u64> {
         let ahead = self.until.iter().copied().filter(|until| *until > now);
         let end = ahead.min()?;
@@ -93,7 +93,8 @@ mod tests {
         for now in [0, 1, LONGEST * 49] {
             assert_eq!(drains.next(now, false), Some(LONGEST * 50));
         }
-        // The first one is told then, and is no reason to look any more, be it told at once or not.
+        // The first request is answered then, and is no reason for further checks, whether it has been removed yet or
+        // not.
         assert!(drains.is_late(LONGEST * 50));
         assert_eq!(drains.next(LONGEST * 50, false), Some(LONGEST * 100));
         assert_eq!(drains.next(LONGEST * 100, false), None);
@@ -112,7 +113,7 @@ mod tests {
         }
         assert_eq!(now, 100 * LONGEST);
         assert!(looks <= 110, "S3: {looks} looks");
-        // For the next one soon again.
+        // The first check for the next request is soon again.
         drains.end(100 * LONGEST);
         drains.begin(200 * LONGEST);
         assert_eq!(drains.next(now, true), Some(now + FIRST));

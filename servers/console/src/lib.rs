@@ -1,7 +1,7 @@
 //! The console, without the device and the server around it.
 //!
-//! * [`mod@line`] is the line discipline: what arrives becomes lines, echo and events.
-//! * [`output`] is what waits to be sent, [`drains`] who waits until nothing does.
+//! * [`mod@line`] is the line discipline: it turns input into lines, echo and events.
+//! * [`output`] is the queue of bytes to send, [`drains`] the requests that wait until it is empty and all has left.
 //! * The crate `uart` drives a 16550 through a trait, so that a simulated one serves the tests.
 //!
 //! [`Console`] joins them. The server in `main.rs` calls it with the machine's ports, on a request
@@ -24,8 +24,8 @@ use output::Output;
 use services::console::{Event, Mode};
 use uart::{Ports, Uart};
 
-/// Most bytes that are taken from the device in one go: a device that always has another one, or a peer that is that
-/// fast, keeps nobody from the console, and no program from the processor.
+/// Most bytes that are taken from the device in one go, so that a device that always has another byte, or a peer that
+/// is that fast, blocks neither the console nor the processor.
 const BURST: usize = 256;
 
 /// The terminal: line discipline, output and device.
@@ -50,9 +50,9 @@ impl<P: Ports> Console<P> {
         }
     }
 
-    /// Moves bytes between the device and the queues. To be called after an interrupt and after
-    /// everything that fills or empties a queue. Returns whether watchers have something to see. If there
-    /// [may be more](Console::has_more), it is to be called again.
+    /// Moves bytes between the device and the queues. To be called after an interrupt and after everything that fills
+    /// or empties a queue. Returns whether there is news for watchers. If there [may be more](Console::has_more), it is
+    /// to be called again.
     pub fn pump(&mut self) -> bool {
         let full = self.output.is_full();
         let mut news = false;
@@ -74,7 +74,7 @@ impl<P: Ports> Console<P> {
         news || full && !self.output.is_full()
     }
 
-    /// Whether bytes may have arrived that were not taken, of which the device does not tell again.
+    /// Whether bytes may be left in the device, for which it does not interrupt again.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.has_more
@@ -83,7 +83,7 @@ impl<P: Ports> Console<P> {
     /// Takes bytes for output; returns how many.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let mut taken = self.output.write(bytes);
-        // What the device takes at once makes room for more.
+        // Bytes that the device takes at once make room for more.
         loop {
             self.uart.send(|| self.output.pop());
             let more = self.output.write(&bytes[taken..]);
@@ -102,7 +102,7 @@ impl<P: Ports> Console<P> {
         self.line.read(length).ok_or(Error::WouldBlock)
     }
 
-    /// What arrived in raw mode.
+    /// Reads input that arrived in raw mode.
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing yet.
@@ -116,23 +116,23 @@ impl<P: Ports> Console<P> {
         self.line.is_readable(mode)
     }
 
-    /// Whether output would be taken.
+    /// Whether there is room for output.
     #[must_use]
     pub fn has_room(&self) -> bool {
         !self.output.is_full()
     }
 
-    /// Sets the mode. Returns whether watchers have something to see.
+    /// Sets the mode. Returns whether there is news for watchers.
     pub fn set_mode(&mut self, mode: Mode) -> bool {
         self.line.set_mode(mode, &mut self.output)
     }
 
-    /// The oldest event.
+    /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
         self.line.take_event()
     }
 
-    /// Whether the device has all output.
+    /// Whether the device has taken all output.
     #[must_use]
     pub fn has_sent(&self) -> bool {
         self.output.is_empty()

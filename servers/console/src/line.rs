@@ -1,8 +1,8 @@
-//! The line discipline: what arrives on the line becomes lines, echo and events.
+//! The line discipline: it turns input into lines, echo and events.
 //!
-//! In cooked mode [`Line`] gathers a line, lets its last part be erased, and hands it out when it
-//! is complete; Ctrl-C and Ctrl-Z become events. In quiet mode nothing of that is shown. In raw mode bytes wait as they
-//! came. What was not read yet when the mode changes is not lost: it is treated as if it came in the new mode.
+//! In cooked mode [`Line`] gathers a line, lets its last part be erased, and hands it out when it is complete; Ctrl-C
+//! and Ctrl-Z become events. In quiet mode there is no echo. In raw mode bytes wait as they came. Input that was not
+//! read when the mode changes is treated as if it came in the new mode.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,11 +10,11 @@ use services::console::{Event, Mode};
 
 use crate::output::Output;
 
-/// Bytes of input that can wait.
+/// Most bytes of waiting input.
 const CAPACITY: usize = 64 * 1024;
 /// Longest line that can be edited.
 const MAX_LINE: usize = 4096;
-/// Events that can wait; more are dropped.
+/// Most waiting events; more are dropped.
 const MAX_EVENTS: usize = 16;
 
 const INTERRUPT: u8 = 0x03;
@@ -26,18 +26,18 @@ const WORD_ERASE: u8 = 0x17;
 const SUSPEND: u8 = 0x1a;
 const DELETE: u8 = 0x7f;
 
-/// Input that arrived and was not read.
+/// Input that arrived and was not read yet.
 #[derive(Debug)]
 pub struct Line {
     interactive: bool,
     mode: Mode,
-    /// Raw mode: what arrived.
+    /// In raw mode, the bytes that arrived.
     raw: VecDeque<u8>,
-    /// By lines: the line that is being typed.
+    /// In line modes, the line that is being typed.
     typed: Vec<u8>,
-    /// By lines: the bytes of complete lines.
+    /// In line modes, the bytes of complete lines.
     waiting: VecDeque<u8>,
-    /// How long each of these lines is, which is at most [`MAX_LINE`]. One without any byte is an end of input.
+    /// The length of each complete line, at most [`MAX_LINE`]. A length of 0 is an end of input.
     lines: VecDeque<u16>,
     events: VecDeque<Event>,
 }
@@ -58,7 +58,7 @@ impl Line {
         }
     }
 
-    /// Shows what was typed, unless that is to be seen by nobody.
+    /// Echoes typed bytes, except in quiet mode.
     fn echo(&self, bytes: &[u8], output: &mut Output) {
         if self.mode != Mode::Quiet {
             output.echo(bytes);
@@ -69,14 +69,14 @@ impl Line {
         self.raw.len() + self.typed.len() + self.waiting.len()
     }
 
-    /// Whether more input is wanted. A person is never kept waiting, for the next key may be
-    /// Ctrl-C: too much input is dropped instead.
+    /// Whether more input is taken. On an interactive console it always is, for the next key may be Ctrl-C: too much
+    /// input is dropped instead.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.interactive || self.queued() < CAPACITY
     }
 
-    /// Takes a byte that arrived. Returns whether there is something new to read, or an event.
+    /// Takes a byte of input. Returns whether there is something new to read, or an event.
     pub fn input(&mut self, byte: u8, output: &mut Output) -> bool {
         if self.mode == Mode::Raw {
             if self.raw.len() < CAPACITY {
@@ -137,7 +137,7 @@ impl Line {
         false
     }
 
-    /// An event ends what was typed before it.
+    /// Queues an event, which discards the line that is being typed.
     fn event(&mut self, event: Event, echo: &[u8], output: &mut Output) -> bool {
         self.typed.clear();
         if self.interactive {
@@ -151,9 +151,9 @@ impl Line {
         true
     }
 
-    /// What was typed becomes readable.
+    /// Makes the typed line readable.
     fn complete(&mut self) {
-        // Ends of input cost no byte, so their number needs a bound of its own.
+        // Ends of input take no bytes, so their number needs a bound of its own.
         if self.typed.is_empty() && self.lines.len() >= CAPACITY {
             return;
         }
@@ -161,10 +161,10 @@ impl Line {
         self.waiting.extend(self.typed.drain(..));
     }
 
-    /// Takes back the last character, and from the screen.
+    /// Erases the last character, also on the screen.
     fn erase(&mut self, output: &mut Output) {
         while let Some(byte) = self.typed.pop() {
-            // A character of several bytes takes one place: it goes with its first byte.
+            // A character of several bytes takes one place on the screen, which is erased with its first byte.
             if byte & 0xc0 != 0x80 {
                 let shown: &[u8] = match is_control(byte) {
                     true => b"\x08 \x08\x08 \x08",
@@ -176,8 +176,7 @@ impl Line {
         }
     }
 
-    /// Reads at most `length` bytes of one line; nothing at the end of input. In raw mode whoever
-    /// reads lines waits.
+    /// Reads at most `length` bytes of one line; nothing at the end of input. In raw mode readers of lines wait.
     pub fn read(&mut self, length: usize) -> Option<Vec<u8>> {
         if self.mode == Mode::Raw {
             return None;
@@ -217,7 +216,7 @@ impl Line {
         }
         let before = core::mem::replace(&mut self.mode, mode);
         match mode {
-            // Lines they are before and now.
+            // Both modes have lines.
             Mode::Cooked | Mode::Quiet if before != Mode::Raw => false,
             Mode::Cooked | Mode::Quiet => {
                 let raw = core::mem::take(&mut self.raw);
@@ -240,7 +239,7 @@ impl Line {
         }
     }
 
-    /// The oldest event.
+    /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -1,8 +1,8 @@
 //! The console server.
 //!
-//! Two threads share the [`Console`]: the server's own answers requests, the other waits for the
-//! device's interrupt and moves bytes, and wakes requests that wait for them. Both leave the device so that it
-//! interrupts again when there is something to do, or interrupt that thread themselves.
+//! Two threads share the [`Console`]: the server's own answers requests, the other waits for the device's interrupt and
+//! moves bytes, and wakes requests that wait for them. Both leave the device in a state in which it interrupts again
+//! when there is something to do, or interrupt the second thread themselves.
 #![no_std]
 #![no_main]
 
@@ -36,9 +36,9 @@ const PORT_COUNT: u64 = 8;
 const LINE: u64 = 4;
 /// Priority of the thread that moves bytes: the device must not overrun.
 const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
-/// How often in a row that thread moves as many bytes as it may, until it does so only now and then.
+/// How many full bursts in a row that thread moves before it pauses.
 const ROUNDS: u32 = 16;
-/// How often then, in nanoseconds.
+/// That pause, in nanoseconds.
 const PAUSE: u64 = 1_000_000;
 /// Number of the door that opens sessions with control. Door 0 is the one that programs find by name.
 const CONTROL: u64 = 1;
@@ -67,25 +67,26 @@ impl Shared {
     }
 }
 
-/// Calls `f` with the console locked, moves bytes, and wakes requests if something has changed.
+/// Calls `f` with the console locked, moves bytes, and wakes waiting requests if something has changed.
 fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
     moving(f).map(|(result, _)| result)
 }
 
-/// Looks at the console for a request that waits, and moves nothing: a device that always has another byte would wake the
-/// request by that, and the server would never come to its end.
+/// Reads the console for a waiting request, without moving bytes: with a device that always has another byte, moving
+/// would wake the request again, and the server would never finish.
 fn look<T>(f: impl FnOnce(&Shared) -> T) -> Result<T, Error> {
     SHARED.lock().as_ref().map(f).ok_or(Error::Broken)
 }
 
-/// As [`with`], and whether there may be more bytes: the thread that moves them has been told so.
+/// As [`with`]. Also returns whether there may be more bytes, for which the thread that moves them has been
+/// interrupted.
 fn moving<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<(T, bool), Error> {
     let (result, news, more) = {
         let mut shared = SHARED.lock();
         let shared = shared.as_mut().ok_or(Error::Broken)?;
         let (before, was_full) = (shared.news, !shared.console.has_room());
         let result = f(shared);
-        // There may be room again for what the device holds back; what is written takes bytes to the device, too.
+        // There may be room for output again, also because a write moves bytes to the device.
         let news = shared.console.pump() || was_full && shared.console.has_room();
         shared.news += u64::from(news);
         (result, shared.news != before, shared.console.has_more())
@@ -93,14 +94,14 @@ fn moving<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<(T, bool), Error> {
     if let (true, Ok(mover)) = (more, MOVER.get(|| Err(Error::NotFound))) {
         let _ = mover.interrupt();
     }
-    // After the lock has been released, because the server may wait for it.
+    // After the lock has been released, because the server's thread may wait for it.
     if news {
         NEWS.happened();
     }
     Ok((result, more))
 }
 
-/// Wakes who waits until all output has left, if it has or they have waited long enough: when that is to be looked at
+/// Wakes the requests that wait until all output has left, if it has or a deadline has passed. Returns when to check
 /// again.
 fn look_after_drains() -> Option<u64> {
     let (over, next) = {
@@ -108,7 +109,7 @@ fn look_after_drains() -> Option<u64> {
         let Shared {
             console, drains, ..
         } = shared.as_mut()?;
-        // One time for both, so that nobody's end of patience falls between them.
+        // One time for both, so that no deadline falls between them.
         let now = time::now();
         let over = console.is_drained() || drains.is_late(now);
         (over, drains.next(now, console.has_sent()))
@@ -120,7 +121,7 @@ fn look_after_drains() -> Option<u64> {
     next
 }
 
-/// Moves bytes whenever the device interrupts, or there are more than were moved in one go.
+/// Moves bytes whenever the device interrupts, or there are more than it moved in one go.
 fn serve_interrupts() {
     let (mut rounds, mut look) = (0, None);
     loop {
@@ -144,7 +145,8 @@ fn serve_interrupts() {
     }
 }
 
-/// Gets the ports and the interrupt from the device server, at the door that init passed on: the session that holds them.
+/// Gets the ports and the interrupt from the device server, at the door that init passed on. Returns the session that
+/// holds them.
 fn attach(door: RefAt) -> Result<DevicesClient, Error> {
     let mut devices = DevicesClient::open_known(&door)?;
     devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::space())?;
@@ -163,14 +165,14 @@ fn attach(door: RefAt) -> Result<DevicesClient, Error> {
     Ok(devices)
 }
 
-/// A request that waits until all output has left, at most until then.
+/// A request that waits until all output has left, with its deadline.
 struct Drain(u64);
 
 impl Drain {
     fn begin(until: u64) -> Result<Self, Error> {
         with(|shared| shared.drains.begin(until))?;
         let drain = Drain(until);
-        // Whoever looks after it is to know of it.
+        // Interrupts the thread that checks it.
         let mover = MOVER.get(|| Err(Error::NotFound))?;
         mover.interrupt().map_err(rt::error_of)?;
         Ok(drain)
@@ -303,7 +305,7 @@ impl ConsoleControl for Control {
     }
 }
 
-/// Opens a session for a client: at door 0 one for programs, at the other one with control.
+/// Opens a session for a client: at door 0 one for programs, at the other door one with control.
 fn open(
     visitor: &Visitor,
 ) -> Result<Either<ConsoleStub<User>, ConsoleControlStub<Control>>, Error> {
@@ -319,7 +321,7 @@ fn open(
 }
 
 fn serve(door: RefAt) -> Result<Infallible, Error> {
-    // For as long as the server runs.
+    // Kept as long as the server runs.
     let _devices = attach(door)?;
     rt::names::serve("console", open)
 }

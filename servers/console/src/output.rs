@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-/// Bytes that can wait.
+/// Most waiting bytes.
 const CAPACITY: usize = 16 * 1024;
 /// Room kept free for echo, so that typing shows even when a program fills the queue.
 const RESERVE: usize = 1024;

@@ -12,8 +12,7 @@ use interface::Error;
 use services::console::{Event, Mode};
 use uart::Ports;
 
-/// A 16550 as far as the driver can see it. `slots` is how many bytes it sends before the other
-/// side holds it up.
+/// A 16550 as the driver sees it. `slots` is how many bytes it sends before the other side stops it.
 #[derive(Default)]
 struct Device {
     arrived: VecDeque<u8>,
@@ -97,7 +96,7 @@ impl Ports for Bus {
     }
 }
 
-/// A device that always has another byte, and takes all.
+/// A device that always has another byte, and takes all output.
 struct Endless(Rc<RefCell<u32>>);
 
 impl Ports for Endless {
@@ -128,7 +127,7 @@ fn a_device_that_always_has_more_holds_up_nobody() {
             *reads.borrow_mut() = 0;
             assert!(console.pump(), "S3: Ctrl-C is an event");
             assert!(console.has_more());
-            // Three for each byte that comes, and few for those that are shown.
+            // Three reads for each byte of input, and few for the echo.
             assert!(*reads.borrow() < 2000, "{}", reads.borrow());
             assert_eq!(console.take_event(), Some(Event::Interrupt));
         }
@@ -166,13 +165,13 @@ impl Machine {
         }
     }
 
-    /// Lets bytes arrive; says whether watchers were told.
+    /// Lets bytes arrive. Returns whether there was news for watchers.
     fn type_in(&mut self, bytes: &[u8]) -> bool {
         self.bus.0.borrow_mut().arrived.extend(bytes);
         self.settle()
     }
 
-    /// What was sent since the last call.
+    /// The output since the last call.
     fn shown(&mut self) -> String {
         self.settle();
         assert!(!self.bus.0.borrow().overrun);
@@ -299,13 +298,13 @@ fn raw_mode_keeps_lines_from_others() {
     assert_eq!(m.console.take_event(), Some(Event::Interrupt));
 }
 
-/// What nobody is to see is read like any other line: it is edited, ended and interrupted, and nothing of that is shown.
+/// In quiet mode lines are read, edited, ended and interrupted as usual, without echo.
 #[test]
 fn quiet_mode_shows_nothing_that_is_typed() {
     let mut m = Machine::new(true);
     m.type_in(b"seen\rand");
     assert_eq!(m.shown(), "seen\nand");
-    // Nothing new comes of that: the lines are those that there were.
+    // The change brings no news: the lines stay as they were.
     assert!(!m.console.set_mode(Mode::Quiet));
     assert!(m.console.is_readable(Mode::Cooked) && m.console.is_readable(Mode::Quiet));
     assert!(!m.console.is_readable(Mode::Raw));
@@ -319,7 +318,7 @@ fn quiet_mode_shows_nothing_that_is_typed() {
     m.type_in(b"\x04");
     assert_eq!(m.line().unwrap(), "");
     assert_eq!(m.shown(), "", "a password is shown");
-    // What was typed ahead as bytes is not shown either, and nothing of it is lost.
+    // Bytes typed ahead in raw mode are not echoed either, and none is lost.
     m.console.set_mode(Mode::Raw);
     m.type_in(b"pass\rwo");
     assert!(m.console.set_mode(Mode::Quiet));
@@ -341,7 +340,7 @@ fn output_waits_for_a_slow_line() {
     assert!(!m.console.is_drained());
     while done < bytes.len() {
         m.bus.0.borrow_mut().slots += 3000;
-        // Watchers are told when there is room again.
+        // There is news for watchers when there is room again.
         while !m.settle() {
             m.bus.0.borrow_mut().slots += 100;
         }
@@ -390,7 +389,7 @@ fn lines_that_nobody_reads_are_dropped_at_some_point() {
     assert_eq!(machine.line().as_deref(), Ok("on\n"));
 }
 
-/// Ends of input cost no byte, and bytes in raw mode are not lines: both have a bound of their own.
+/// Ends of input take no bytes, and bytes in raw mode are not lines: both have a bound of their own.
 #[test]
 fn what_nobody_reads_is_bounded_in_every_form() {
     const MOST: usize = 64 * 1024;
