@@ -6,14 +6,14 @@ use proto::Error;
 use rt::heap::want;
 
 const WORDS: u64 = 64;
-/// Numbers of a piece.
+/// Numbers that a piece covers.
 const PIECE: u64 = WORDS * 64;
-/// Memory of a piece, and of its place.
+/// Bytes of memory of a piece and its entry in the map.
 const ROOM: u64 = 600;
 
 type Words = Box<[u64; WORDS as usize]>;
 
-/// A set: pieces of 512 bytes, as many as there are numbers in.
+/// A set: pieces of 512 bytes, only where there are numbers.
 #[derive(Default)]
 pub(crate) struct Bits(BTreeMap<u64, Words>);
 
@@ -23,7 +23,7 @@ impl Bits {
         self.any(number, 1)
     }
 
-    /// Whether it has one of these.
+    /// Whether it has one of these numbers.
     pub(crate) fn any(&self, first: u64, count: u64) -> bool {
         words(first, count).any(|(piece, word, bits)| {
             let words = self.0.get(&piece);
@@ -31,10 +31,10 @@ impl Bits {
         })
     }
 
-    /// Adds these.
+    /// Adds these numbers.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; then some of them are in it.
+    /// [`Error::NoMemory`]; then some of them have been added.
     pub(crate) fn insert(&mut self, first: u64, count: u64) -> Result<(), Error> {
         for (piece, word, bits) in words(first, count) {
             self.piece(piece)?[word] |= bits;
@@ -42,7 +42,7 @@ impl Bits {
         Ok(())
     }
 
-    /// Adds another one.
+    /// Adds another set.
     ///
     /// # Errors
     /// [`Error::NoMemory`]; then nothing has changed.
@@ -56,7 +56,7 @@ impl Bits {
         Ok(())
     }
 
-    /// Has room for this number, so that adding it cannot fail.
+    /// Makes room for this number, so that adding it cannot fail.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -78,7 +78,7 @@ impl Bits {
     }
 }
 
-/// Words that have some of these numbers: the piece, which word of it, and their bits.
+/// The words for these numbers: the piece, the index of the word in it, and the bits.
 fn words(first: u64, count: u64) -> impl Iterator<Item = (u64, usize, u64)> {
     let (mut at, end) = (first, first.saturating_add(count));
     core::iter::from_fn(move || {

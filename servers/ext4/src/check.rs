@@ -1,22 +1,23 @@
-//! What a disk says, looked at before the library believes it.
+//! Checks of the structures on a disk, before the library uses them.
 //!
-//! `rsext4` follows a tree of extents wherever it leads, and makes room for as much as an inode says that it has: a disk that is
-//! made to harm has it walk for ever, or take all memory. So this reads the same structures itself, with bounds, before:
+//! `rsext4` follows a tree of extents wherever it leads, and allocates as much memory as an inode's sizes ask for: a
+//! malicious disk could make it loop for ever, or take all memory. So this module first reads the same structures
+//! itself, with bounds:
 //!
-//! * [`Check::new`], before a mount: the superblock's geometry, the tables of inodes, the journal's inode, and the log that
-//!   is to be replayed. After the replay, which may have changed all of it, again;
-//! * [`Check::begin`]: the root, and the inodes that a mount lets go of;
-//! * [`Check::inode`]: each other inode before the library has anything to do with what it maps.
+//! * [`Check::new`], before a mount: the superblock's geometry, the tables of inodes, the journal's inode, and the log
+//!   that is to be replayed; again after the replay, which may have changed all of it;
+//! * [`Check::begin`]: the root, and the orphaned inodes that a mount frees;
+//! * [`Check::inode`]: each other inode before the library uses the blocks that it maps.
 //!
-//! **Everything is read once.** An inode that was found right stays right: until this server ends, nobody but the library writes to
-//! the disk, and what that makes of a right inode is right. It is also the only time at which the disk can be asked: afterwards
-//! the truth about an inode may stand in the journal or in memory. About one that was not looked at yet it stands on the disk,
-//! for the library has changed nothing of it.
+//! **Everything is read once.** An inode that was found valid stays valid: until this server ends, only the library
+//! writes to the disk, and it keeps a valid inode valid. It is also the only time at which the disk can be read for
+//! this: later the current state of an inode may be in the journal or in memory. For an inode that was not checked yet
+//! it is on the disk, since the library has not changed it.
 //!
-//! **Every block has one owner.** What an inode maps is marked, a bit for each block; another extent, or another inode, that has the
-//! same block is refused, and so is one with a block that the disk has for free, or that the library has written to meanwhile: that
-//! is somebody else's. It bounds each walk by the size of the disk, ends cycles, and keeps somebody who may write to one
-//! file from writing the tree of another one.
+//! **Every block has one owner.** The blocks that an inode maps are marked, a bit for each; another extent, or another
+//! inode, with the same block is refused, and so is one with a block that is free according to the disk, or that the
+//! library has written to meanwhile: such a block belongs to another file. This bounds each walk by the size of the
+//! disk, ends cycles, and keeps a client that may write to one file from writing to the tree of another one.
 
 use crate::bits::Bits;
 use crate::tap::Tap;
@@ -29,39 +30,40 @@ use rt::heap::{want, Hold};
 
 /// Most groups of blocks: those of 1 TB in blocks of 4 KB. The library copies all their descriptors for each change.
 const MOST_GROUPS: u64 = 8192;
-/// Fewest blocks of a group: what `mke2fs` can be told. Smaller ones would be many on a small disk.
+/// Fewest blocks of a group: the least that `mke2fs` accepts. Smaller groups would be many on a small disk.
 const LEAST_GROUP: u64 = 256;
-/// Most extents of a file. To cut it the library keeps all of them, some 64 bytes each.
+/// Most extents of a file. To cut it the library keeps all of them in memory, some 64 bytes each.
 pub(crate) const MOST_EXTENTS: u64 = 1 << 18;
 /// Most levels of a tree of extents below its root.
 const MOST_DEPTH: u16 = 5;
-/// Most bytes of a directory, some million names. To find a name the library keeps where each of its blocks is.
+/// Most bytes of a directory, some million names. To find a name the library keeps the place of each of its blocks.
 const MOST_DIRECTORY: u64 = 64 << 20;
-/// Most blocks of a directory whose names have the same hash: the library keeps the names of all of them.
+/// Most blocks of a directory whose names have the same hash: the library keeps the names of all of them in memory.
 const MOST_ALIKE: u32 = 16;
-/// Most blocks of a journal, which is what `mke2fs` gives the largest disks.
+/// Most blocks of a journal, the size that `mke2fs` gives the largest disks.
 const MOST_JOURNAL: u64 = 1 << 18;
-/// Most blocks that a log says are not to be replayed.
+/// Most blocks that a log revokes (excludes from the replay).
 const MOST_REVOKED: u64 = 1 << 18;
-/// Most inodes that a mount lets go of. For each the library goes through all of them, several times.
+/// Most orphaned inodes that a mount frees. For each the library goes through all of them, several times.
 const MOST_ORPHANS: usize = 256;
-/// Bytes that the library takes for each block of the journal, for each that a log revokes, and for each group.
+/// Bytes of memory that the library takes for each block of the journal, for each that a log revokes, and for each
+/// group.
 const ROOM_JOURNAL: u64 = 160;
 const ROOM_REVOKED: u64 = 64;
 const ROOM_GROUP: u64 = 1024;
-/// Bytes that the library takes for each block of a file that it lets go.
+/// Bytes of memory that the library takes for each block of a file that it frees.
 pub(crate) const ROOM_BLOCK: u64 = 48;
 
-/// What a block with extended attributes begins with, and memory of one that is known.
+/// The magic number of a block with extended attributes, and the memory for a known one.
 const ATTRIBUTES: u32 = 0xea02_0000;
 const ROOM_ATTRIBUTES: u64 = 64;
 /// The root directory, and the inode of the journal.
 const ROOT: u32 = 2;
 const JOURNAL: u32 = 8;
-/// Inodes before this one are nobody's files.
+/// Inodes before this one are reserved and no files.
 const FIRST_INODE: u32 = 11;
 
-/// Where the superblock is, and how long.
+/// Offset and size of the superblock.
 const SUPERBLOCK: u64 = 1024;
 const MAGIC: u16 = 0xef53;
 const HAS_JOURNAL: u32 = 0x4;
@@ -69,10 +71,10 @@ const HUGE_FILES: u32 = 0x8;
 const RECOVER: u32 = 0x4;
 const TREES: u32 = 0x40;
 const WIDE: u32 = 0x80;
-/// A group of which no file has a block.
+/// The flag of a group of which no file has a block.
 const UNUSED: u16 = 0x2;
-/// Features that change where things are, as far as the library knows them too: file types, recovery, extents, 64 bits, protection
-/// against two mounts, flexible groups, a seed of checksums.
+/// Features that change the layout, as far as the library supports them: file types, recovery, extents, 64 bits,
+/// protection against two mounts, flexible groups, a seed of checksums.
 const KNOWN: u32 = 0x2 | RECOVER | TREES | WIDE | 0x100 | 0x200 | 0x2000;
 
 const TYPE: u16 = 0xf000;
@@ -84,9 +86,9 @@ const SPECIAL: [u16; 4] = [0x1000, 0x2000, 0x6000, 0xc000];
 const EXTENTS: u32 = 0x8_0000;
 const INDEXED: u32 = 0x1000;
 const HUGE: u32 = 0x4_0000;
-/// Encrypted, a value of an attribute, contents in the inode.
+/// Flags that are not supported: encrypted, a value of an attribute, contents in the inode.
 const FOREIGN: u32 = 0x800 | 0x20_0000 | 0x1000_0000;
-/// Bytes of a symbolic link that stands in its inode.
+/// Bytes of a symbolic link whose target is in the inode.
 const SHORT_LINK: u64 = 60;
 
 type Result<T> = core::result::Result<T, Error>;
@@ -101,22 +103,22 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, u32::from_le_bytes)
 }
 
-/// Numbers of a journal have their first byte first.
+/// Numbers of a journal are big-endian.
 fn be32(bytes: &[u8], at: usize) -> u32 {
     le32(bytes, at).swap_bytes()
 }
 
-/// Two halves of a number.
+/// A number from its two halves.
 fn join(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Refuses what a good disk does not have.
+/// Refuses a disk that violates a condition.
 fn must(is: bool) -> Result<()> {
     is.then_some(()).ok_or(Error::BadFormat)
 }
 
-/// What a tree of extents maps.
+/// The blocks that a tree of extents maps.
 #[derive(Default)]
 struct Mapped {
     /// Its own blocks, and those that it maps.
@@ -124,33 +126,33 @@ struct Mapped {
     extents: u64,
     /// Blocks with contents.
     blocks: u64,
-    /// Where they are, in the order of the file, of directories and the journal.
+    /// The places of these in the order of the file; only for directories and the journal.
     places: Option<Vec<u64>>,
-    /// Behind the last one.
+    /// The end of the last extent, in blocks of the file.
     end: u64,
 }
 
-/// Where a group of blocks has what.
+/// The layout of a group of blocks.
 struct Group {
-    /// Which of its blocks are in use, if any is but those of the file system itself.
+    /// The block bitmap, if any block is in use except those of the file system itself.
     map: Option<u64>,
-    /// Which of its inodes are.
+    /// The inode bitmap.
     inode_map: u64,
     inodes: u64,
 }
 
-/// Who asks about an inode.
+/// Through what an inode is reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum As {
     Root,
     /// A name in this directory.
     Child(u32),
-    /// It has no name any more.
+    /// The list of orphans: it has no name any more.
     Orphan,
     Journal,
 }
 
-/// What is known of a disk.
+/// The checked state of a disk.
 pub struct Check<D> {
     disk: Tap<D>,
     /// Bytes of a block, and blocks of the disk.
@@ -161,20 +163,21 @@ pub struct Check<D> {
     inode_size: u64,
     /// Whether files may count their blocks with 48 bits.
     huge: bool,
-    /// The first block of the first group, and how many each has.
+    /// The first block of the first group, and the blocks of each group.
     first: u64,
     per_group: u64,
     groups: Vec<Group>,
     last_orphan: u32,
     /// The first sector of the journal, if a log is to be replayed.
     log: Option<u64>,
-    /// Memory that the library takes for what was found at the mount.
+    /// Bytes of memory that the library takes for the mount.
     room: u64,
-    /// Inodes that were looked at: right ones, and others.
+    /// Inodes that were checked: valid ones, and others.
     right: Bits,
     wrong: Bits,
     owned: Bits,
-    /// Blocks with extended attributes, which inodes can share: how many do, as they say, and how many of these were looked at.
+    /// Blocks with extended attributes, which inodes can share: their reference count, and how many of these inodes
+    /// were checked.
     attributes: BTreeMap<u64, (u32, u32)>,
     /// The last block with inodes, and the last map of blocks.
     last_inodes: Kept,
@@ -185,13 +188,13 @@ pub struct Check<D> {
 #[derive(Default)]
 struct Kept {
     place: u64,
-    /// How many requests had written then.
+    /// The count of writes at that time.
     writes: u64,
     block: Vec<u8>,
 }
 
 impl<D: BlockIo> Check<D> {
-    /// Looks at what a mount begins with.
+    /// Checks the structures that a mount reads first.
     pub(crate) fn new(mut disk: Tap<D>) -> Result<Self> {
         let sector = u64::from(disk.geometry().logical_block_size);
         must(sector.is_power_of_two() && sector <= SUPERBLOCK)?;
@@ -285,8 +288,8 @@ impl<D: BlockIo> Check<D> {
         Ok(())
     }
 
-    /// Looks whether the blocks of the file system itself are in use: whoever got one for his file would write what was looked at.
-    /// `end`: of the superblock and the descriptors.
+    /// Checks that the blocks of the file system itself are in use in the bitmaps: otherwise a file could get one, and
+    /// its owner could overwrite checked structures. `end`: the end of the superblock and the descriptors.
     fn look_at_maps(&mut self, end: u64) -> Result<()> {
         let length = self.length();
         must(end <= self.blocks)?;
@@ -298,13 +301,13 @@ impl<D: BlockIo> Check<D> {
         for (place, count) in places {
             let in_use = self.in_use(place, count, true)?;
             must(in_use)?;
-            // Nobody else has them, not for attributes either.
+            // No inode may have them, not even for attributes.
             self.owned.insert(place, count)?;
         }
         Ok(())
     }
 
-    /// Blocks with inodes of a group.
+    /// How many blocks the inodes of a group take.
     fn length(&self) -> u64 {
         (u64::from(self.inodes_per_group) * self.inode_size).div_ceil(self.block)
     }
@@ -328,7 +331,7 @@ impl<D: BlockIo> Check<D> {
         read.map_err(|_| Error::Broken)
     }
 
-    /// An inode as it stands on the disk.
+    /// An inode as it is on the disk.
     fn raw(&mut self, number: u32) -> Result<Vec<u8>> {
         must((1..=self.inodes).contains(&number))?;
         let (group, index) = (
@@ -346,7 +349,7 @@ impl<D: BlockIo> Check<D> {
         raw.ok_or(Error::BadFormat)
     }
 
-    /// Has this block there, unless something may have changed it since it was read.
+    /// Reads a block into `kept`, unless it is there and nothing was written since.
     fn keep(&mut self, place: u64, kept: &mut Kept) -> Result<()> {
         let writes = self.disk.writes();
         if (kept.place, kept.writes) != (place, writes) || kept.block.is_empty() {
@@ -357,7 +360,8 @@ impl<D: BlockIo> Check<D> {
         Ok(())
     }
 
-    /// Whether these blocks are in use, as the disk has it; `own`: by the file system itself, which has some in each group.
+    /// Whether these blocks are in use according to the bitmaps; `own`: by the file system itself, which has some in
+    /// each group.
     fn in_use(&mut self, place: u64, count: u64, own: bool) -> Result<bool> {
         let end = place + count;
         let mut at = place;
@@ -386,7 +390,7 @@ impl<D: BlockIo> Check<D> {
         Ok(true)
     }
 
-    /// Looks at the root, and at what a mount lets go of: each of these inodes points to the next one.
+    /// Checks the root, and the orphans that a mount frees: each of these inodes points to the next one.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.look(ROOT, As::Root)?;
         let mut next = self.last_orphan;
@@ -403,7 +407,7 @@ impl<D: BlockIo> Check<D> {
         Err(Error::BadFormat)
     }
 
-    /// Whether what this inode says is right, which has a name in that directory. Once it was, it is: see above.
+    /// Checks this inode, which has a name in that directory. Once valid, it stays so: see above.
     pub(crate) fn inode(&mut self, parent: InodeNumber, inode: InodeNumber) -> Result<()> {
         let number = inode.raw();
         if self.right.has(u64::from(number)) {
@@ -413,21 +417,21 @@ impl<D: BlockIo> Check<D> {
         self.look(number, As::Child(parent.raw())).map(drop)
     }
 
-    /// This one was made by the library.
+    /// Notes that the library made this inode, so that it is valid.
     pub(crate) fn made(&mut self, inode: InodeNumber) -> Result<()> {
         self.right.insert(u64::from(inode.raw()), 1)
     }
 
-    /// Looks at an inode: how many blocks it has.
+    /// Checks an inode, and returns how many blocks it has.
     fn look(&mut self, number: u32, who: As) -> Result<u64> {
-        // What is looked at has its blocks from then on: that is not to be forgotten for want of memory.
+        // A checked inode owns its blocks from then on: recording that must not fail for lack of memory.
         self.right.make_room(u64::from(number))?;
         self.wrong.make_room(u64::from(number))?;
         let looked = self.look_at(number, who);
         match looked {
             Ok(_) => self.right.insert(u64::from(number), 1)?,
             Err(Error::BadFormat) => self.wrong.insert(u64::from(number), 1)?,
-            // Of what the disk did not give nothing is known.
+            // If the disk could not be read the inode stays unchecked.
             Err(_) => {}
         }
         looked.map(|mapped| mapped.blocks)
@@ -450,13 +454,13 @@ impl<D: BlockIo> Check<D> {
             must(kind == if who == As::Root { DIRECTORY } else { REGULAR })?;
         }
         if SPECIAL.contains(&kind) {
-            // Where others have what they map these have the number of a device.
+            // In place of a tree these have the number of a device.
             must(flags & EXTENTS == 0 && raw[48..100].iter().all(|byte| *byte == 0))?;
             self.owned.join(core::mem::take(&mut mapped.owned))?;
             return Ok(mapped);
         }
         must([REGULAR, DIRECTORY, LINK].contains(&kind))?;
-        // The library looks at the lower half of a link's size in one place, and makes room for the whole in another.
+        // The library checks only the lower half of a link's size in one place, and allocates the whole in another.
         let most = match kind {
             REGULAR => self.block * u64::from(u32::MAX),
             DIRECTORY => MOST_DIRECTORY,
@@ -465,7 +469,7 @@ impl<D: BlockIo> Check<D> {
         must(size <= most)?;
         if flags & EXTENTS == 0 {
             let is_short = kind == LINK && size <= SHORT_LINK && sectors == 0;
-            // All else has lists of blocks, as ext2 has them.
+            // All others have lists of blocks, as in ext2, which are not supported.
             must(is_short)?;
             self.owned.join(core::mem::take(&mut mapped.owned))?;
             return Ok(mapped);
@@ -473,15 +477,15 @@ impl<D: BlockIo> Check<D> {
         self.walk(&raw[40..100], None, (0, 1 << 32), &mut mapped)?;
         let needed = size.div_ceil(self.block);
         match kind {
-            // What the library keeps to let a file go is counted by what the inode says that it has.
+            // Memory to free a file is reserved by the block count of the inode, which must cover its blocks.
             REGULAR => {
                 let in_blocks = self.huge && flags & HUGE != 0;
                 let unit = if in_blocks { self.block } else { 512 };
                 must(mapped.blocks.checked_mul(self.block) <= sectors.checked_mul(unit))?;
             }
-            // Linux had begun to let it go.
+            // Linux may have freed some of its blocks.
             _ if who == As::Orphan => {}
-            // The library goes through as many blocks as it says it has, whether they are there or not.
+            // The library goes through as many blocks as the size says, whether they are mapped or not.
             DIRECTORY => {
                 must(size == needed * self.block)?;
                 must(mapped.blocks == needed && mapped.end == needed)?;
@@ -495,8 +499,8 @@ impl<D: BlockIo> Check<D> {
         Ok(mapped)
     }
 
-    /// Looks at the block with the extended attributes of an inode, if it has one: it is this inode's, or that of as
-    /// many as the block says.
+    /// Checks the block with the extended attributes of an inode, if it has one: only as many inodes may share it as
+    /// its reference count says.
     fn look_at_attributes(&mut self, raw: &[u8], mapped: &mut Mapped) -> Result<()> {
         let place = join(le32(raw, 104), u32::from(le16(raw, 118)));
         if place == 0 {
@@ -527,7 +531,8 @@ impl<D: BlockIo> Check<D> {
         block.saturating_sub(self.first) / self.per_group.max(1)
     }
 
-    /// Goes through a node of a tree of extents, and all below. `depth`: what it must be; `range`: which blocks of the file it may map.
+    /// Walks a node of a tree of extents, and all below it. `depth`: the depth that it must have; `range`: the blocks
+    /// of the file that it may map.
     fn walk(
         &mut self,
         node: &[u8],
@@ -541,7 +546,7 @@ impl<D: BlockIo> Check<D> {
         must(le16(node, 0) == 0xf30a && entries <= most)?;
         must(usize::from(most) <= (node.len() - HEAD) / ENTRY && level <= MOST_DEPTH)?;
         must(depth.is_none_or(|depth| level == depth))?;
-        // An empty one is of use to nobody, but as the root of an empty file.
+        // An empty node is useless, except as the root of an empty file.
         must(entries > 0 || depth.is_none() && level == 0)?;
         let entry = |n: usize| node.get(HEAD + n * ENTRY..).unwrap_or(&[]);
         let entries = usize::from(entries);
@@ -571,7 +576,7 @@ impl<D: BlockIo> Check<D> {
                     }
                 }
             } else {
-                // The next one begins where this one must have ended.
+                // An entry ends at the latest where the next one begins.
                 let end = match n + 1 < entries {
                     true => u64::from(le32(entry(n + 1), 0)),
                     false => range.1,
@@ -587,8 +592,8 @@ impl<D: BlockIo> Check<D> {
         Ok(())
     }
 
-    /// These blocks are of this inode and of nobody else: of none that was looked at, of none that the library has made since, and it
-    /// makes none that gets them.
+    /// Claims blocks for an inode: no checked inode may own them, the library may not have given them to a new one, and
+    /// they must be in use, so that it never will.
     fn claim(&mut self, place: u64, count: u64, mapped: &mut Mapped) -> Result<()> {
         must(
             place > 0
@@ -603,7 +608,7 @@ impl<D: BlockIo> Check<D> {
         mapped.owned.insert(place, count)
     }
 
-    /// Looks at the first names of a directory, by which others lead up from it, and at its index.
+    /// Checks the first names of a directory (`.` and `..`, by which paths lead up), and its index.
     fn look_at_names(
         &mut self,
         number: u32,
@@ -627,7 +632,8 @@ impl<D: BlockIo> Check<D> {
         if !indexed {
             return Ok(());
         }
-        // Each block stands in it once: the library goes on from one to the next while they say that the same hash goes on.
+        // Each block occurs once in the index: the library continues from one to the next while their hashes say that
+        // names with the same hash continue.
         let mut seen = BTreeSet::from([0]);
         let mut alike = 0;
         let levels = root[30];
@@ -655,7 +661,7 @@ impl<D: BlockIo> Check<D> {
         Ok(())
     }
 
-    /// Looks at the journal, and at the log in it if that is to be replayed.
+    /// Checks the journal, and the log in it if that is to be replayed.
     fn look_at_journal(&mut self, replayed: bool) -> Result<()> {
         let mapped = self.look_at(JOURNAL, As::Journal)?;
         let places = mapped.places.unwrap_or_default();
@@ -676,7 +682,7 @@ impl<D: BlockIo> Check<D> {
         self.look_at_log(&places, &head)
     }
 
-    /// Goes through a log as a replay does. All that it has fits into the journal once; if it does not, it leads in circles.
+    /// Walks a log as a replay does. Its records must fit into the journal once; otherwise the log has a cycle.
     fn look_at_log(&mut self, places: &[u64], head: &[u8]) -> Result<()> {
         let (most, first) = (be32(head, 16), be32(head, 20));
         let ring = u64::from(most - first);
@@ -734,7 +740,7 @@ fn index(node: &[u8], at: usize) -> Result<Vec<(u32, u32)>> {
     Ok((0..count).map(entry).collect())
 }
 
-/// How many blocks follow a record of a log that describes them; `None`: it was written in part, and the log ends before it.
+/// How many blocks follow a descriptor record of a log; `None` if the record is torn, and the log ends before it.
 fn tags(record: &[u8], features: u32) -> Option<u64> {
     const SAME: u32 = 2;
     const LAST: u32 = 8;
@@ -744,7 +750,7 @@ fn tags(record: &[u8], features: u32) -> Option<u64> {
         true => 16,
         false => 8 + 4 * usize::from(wide) + 2 * usize::from(second),
     };
-    // Behind them is a checksum.
+    // A checksum follows the tags.
     let end = record.len() - if second || third { 4 } else { 0 };
     let (mut at, mut count) = (12, 0);
     while at + size <= end {

@@ -1,5 +1,5 @@
-//! Tests of the client of files that outlives its server ([`services::fs::lasting`]), with this server, which dies at
-//! any request: before it is done, or when it is done and the answer is lost.
+//! Tests of the client that outlives its file server ([`services::fs::lasting`]), with this server, which dies at any
+//! request: before the request is done, or after it, so that the answer is lost.
 
 use crate::session::Session;
 use crate::tests::{complaint, fresh, mount, Memory};
@@ -15,16 +15,16 @@ use services::fs::{pair, Files, Flags, ATTR_ROOM, PATH_ROOM};
 
 extern crate std;
 
-/// The server, one after the other, on the same disk.
+/// The successive servers on the same disk.
 struct Machine {
     disk: Memory,
     shared: crate::session::Shared<Memory>,
-    /// How many have died.
+    /// How many servers have died.
     deaths: u64,
     random: fastrand::Rng,
-    /// One request of so many kills it; `None`: it lives.
+    /// One request in so many kills the server; `None`: none does.
     danger: Option<u64>,
-    /// It dies at the first request that changes names: when that is done, or before.
+    /// The server dies at the first request that changes names: after it is done, or before.
     doom: Option<Doom>,
 }
 
@@ -47,7 +47,7 @@ impl Machine {
         }))
     }
 
-    /// The server is gone, with all that it had not written. Another one begins.
+    /// Kills the server, with all that it had not written, and starts another one.
     fn die(&mut self) {
         *self.shared.borrow_mut() = Err(Error::Broken);
         self.shared = Rc::new(RefCell::new(mount(&self.disk)));
@@ -55,13 +55,13 @@ impl Machine {
     }
 }
 
-/// A client's sessions with it.
+/// A client's sessions with the server.
 struct Client {
     machine: Rc<RefCell<Machine>>,
     last: Option<u64>,
-    /// The first session after a death cannot be opened, since there is no memory for it just then.
+    /// The first session after a death cannot be opened, for lack of memory.
     refuses: bool,
-    /// How many bytes there are.
+    /// Bytes of memory that are free.
     memory: u64,
 }
 
@@ -99,7 +99,7 @@ impl Servers for Client {
 }
 
 impl Open {
-    /// `changes`: what it may change are names.
+    /// `changes`: the request may change names.
     fn call<T>(
         &self,
         changes: bool,
@@ -128,7 +128,7 @@ impl Open {
     }
 }
 
-/// The methods of a session, of which those with bytes copy them.
+/// The methods of a session; those with bytes copy them.
 macro_rules! forward {
     (changes { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
         words { $($word:ident($($with:ident: $sort:ty),*) -> $came:ty;)* }
@@ -156,11 +156,11 @@ macro_rules! forward {
 
 services::file_requests!(forward);
 
-/// A client that does things to files, and keeps some of them open.
+/// A client that works on files, and keeps some of them open.
 struct User {
     files: Lasting<Client>,
     machine: Rc<RefCell<Machine>>,
-    /// What is open: its number, and by which name.
+    /// The open files: number and name.
     open: Vec<(u64, String)>,
 }
 
@@ -189,7 +189,7 @@ impl User {
         }
     }
 
-    /// Does one thing, which the random numbers choose: what came of it, and what it read.
+    /// Makes one request, chosen at random. Returns its result, and the bytes that it read.
     fn act(&mut self, random: &mut fastrand::Rng) -> (Result<(), Error>, Vec<u8>) {
         let mut name = || format!("/disk/{}", random.u8(..8));
         let (one, other) = (name(), name());
@@ -270,7 +270,7 @@ impl User {
         (result, read)
     }
 
-    /// All files, what they hold, and their modes.
+    /// All files, with their modes and contents.
     fn all(&mut self) -> Vec<(String, u32, Vec<u8>)> {
         let mut all = Vec::new();
         for n in 0..8 {
@@ -303,7 +303,7 @@ impl User {
     }
 }
 
-/// The same things done to a server that dies again and again and to one that lives: nobody can tell which is which.
+/// The same requests to a server that dies again and again and to one that lives have the same results.
 #[test]
 fn a_server_that_dies_is_a_slow_one() {
     let mut deaths = 0;
@@ -336,8 +336,8 @@ fn a_server_that_dies_is_a_slow_one() {
     assert!(deaths > 500, "{deaths}");
 }
 
-/// A server that dies at a change of names that it refuses, before it has looked or after that, lets nobody believe
-/// that it was done: what others made long ago, or removed, is theirs. One that it does not refuse is done.
+/// If a server dies at a change of names that it refuses, before or after the check, the client does not report
+/// success: names that others made or removed long ago are not its own. A change that is not refused is done.
 #[test]
 fn what_was_so_before_is_not_taken_for_done() {
     const EXCLUSIVE: Flags = Flags {
@@ -352,7 +352,7 @@ fn what_was_so_before_is_not_taken_for_done() {
         let (first, both) = pair(one, other);
         change(first, &both)
     }
-    // Each can be done once.
+    // Each change can be done once.
     let changes: [(&str, Error, Change); 7] = [
         ("mkdir", Error::Exists, |f| f.mkdir(0o755, "/disk/lock")),
         ("exclusive", Error::Exists, |f| {
@@ -388,7 +388,7 @@ fn what_was_so_before_is_not_taken_for_done() {
     }
 }
 
-/// A user who has written so many bytes to a new file, `/disk/a`, that are not durable; the server has died since.
+/// A user that has written so many bytes to a new file, `/disk/a`, which are not durable; the server has died since.
 fn bereaved(bytes: usize) -> (User, u64) {
     let mut user = User::new(1, None);
     let (file, ..) = user
@@ -400,11 +400,11 @@ fn bereaved(bytes: usize) -> (User, u64) {
     (user, file)
 }
 
-/// What was written and cannot be written again when the server has died is lost, and whoever syncs is told so, once.
+/// Writes that cannot be repeated after the server's death are lost, and the next sync reports that, once.
 #[test]
 fn what_is_lost_with_a_server_is_told() {
     let (mut user, file) = bereaved(10_000);
-    // Others fill the disk before it is written again.
+    // Others fill the disk before the writes are repeated.
     {
         let machine = user.machine.borrow_mut();
         let mut volume = machine.shared.borrow_mut();
@@ -429,7 +429,7 @@ fn what_is_lost_with_a_server_is_told() {
     assert_eq!(user.files.close(file), Ok(()), "it is open");
 }
 
-/// That a server has died is not forgotten when no session can be opened with the next one at first.
+/// The client does not forget a server's death if the first session with the next one cannot be opened.
 #[test]
 fn a_session_that_is_refused_once_loses_nothing() {
     let (mut user, file) = bereaved(1000);
@@ -444,8 +444,8 @@ fn a_session_that_is_refused_once_loses_nothing() {
     assert!(is_whole, "what sync says is durable is there");
 }
 
-/// Who renames a directory with open files in it is refused when there is no memory for their paths, and nothing is
-/// renamed; else they are found by the next server. What is called alike is not in it.
+/// A rename of a directory with open files is refused if there is no memory for their paths, and nothing is renamed;
+/// else the next server finds the files. A path with the same prefix of characters is not in the directory.
 #[test]
 fn open_files_follow_a_rename_or_refuse_it() {
     let rule = "S2: what cannot be refused in the middle is refused before";
@@ -462,7 +462,7 @@ fn open_files_follow_a_rename_or_refuse_it() {
         .collect();
     let long = format!("/disk/{}", "x".repeat(200));
     let (first, both) = pair("/disk/d", &long);
-    // Ten of them take 209 bytes and 32.
+    // Each of ten paths takes 209 bytes and 32.
     user.files.servers().memory = 2000;
     let refused = user.files.rename(first, &both);
     assert_eq!(refused, Err(Error::NoMemory), "{rule}");
@@ -479,7 +479,7 @@ fn open_files_follow_a_rename_or_refuse_it() {
     }
 }
 
-/// That a file was cut is durable at once: it is not cut again after others have written to it.
+/// A cut is durable at once: it is not repeated after others have written to the file.
 #[test]
 fn what_others_have_written_since_is_not_cut() {
     let mut user = User::new(1, None);

@@ -1,18 +1,20 @@
-//! The queue between two threads. One serves clients and never waits for the disk: it opens sessions, refuses what makes no sense, hears of
-//! clients that end, and answers. The other one has the volume, does one request after the other, and waits for the disk.
+//! The queue between two threads. One serves clients and never waits for the disk: it opens sessions, refuses invalid
+//! requests, ends sessions of clients that have ended, and answers. The other one has the volume, does one request
+//! after the other, and waits for the disk.
 //!
-//! * [`Desk`]: the queue, which both have;
-//! * [`Remote`]: a session as the first thread has it; a request of it waits in the queue as a future;
+//! * [`Desk`]: the queue, which both share;
+//! * [`Remote`]: a session in the first thread; its request waits in the queue as a future;
 //! * [`Worker`]: the second thread, with the [sessions](Session) proper.
 //!
-//! **Order.** Requests are done in the order in which they came. A session has one at a time, so whoever was told that
-//! something was written finds it there, and synced by any `sync` that comes afterwards. Those that ask to `sync` while
-//! the worker is busy with something else are all answered by one.
+//! **Order.** Requests are done in the order in which they came. A session has one request at a time, so a client whose
+//! write was answered finds the data, and any later `sync` makes it durable. One `sync` answers all such requests that
+//! came while the worker was busy.
 //!
-//! **Time.** What was written and nobody has synced is synced by the worker some seconds later.
+//! **Time.** The worker syncs data that no client has synced some seconds later.
 //!
-//! **Death.** A request whose client has ended or has given it up is not done, unless the worker is about it already. The session
-//! of a client that has ended is forgotten here at once, whatever the worker waits for; what it had open is closed before the next request.
+//! **Death.** A request whose client has ended or has given it up is not done, unless the worker has begun it. The
+//! session of a client that has ended is removed here at once, whatever the worker waits for; its open files are closed
+//! before the next request.
 
 use crate::session::{Session, Shared};
 use crate::volume::Volume;
@@ -34,32 +36,32 @@ use rt::sync::Mutex;
 use services::fs::server::two;
 use services::fs::{Files, FilesClient, FilesLater, FilesLaterStub, Flags, Ino};
 
-/// Memory that a request takes while it waits, beside its bytes.
+/// Bytes of memory that a request takes while it waits, besides its data.
 const ROOM: u64 = 16 << 10;
-/// What gives something back, and so is not refused for want of memory.
+/// Methods that free something, and so are not refused for lack of memory.
 const CLOSE: u16 = numbered(FilesClient::METHODS, "close");
 const CLOSE_ALL: u16 = numbered(FilesClient::METHODS, "close_all");
-/// Memory to write back what was written.
+/// Bytes of memory to write data back.
 const ROOM_BACK: u64 = 1 << 20;
-/// How long after it was written something reaches the disk, whatever its writer asks for, in nanoseconds.
+/// The time after which data reaches the disk at the latest, even if its writer does not ask for that, in nanoseconds.
 const LATEST: u64 = 5_000_000_000;
-/// How long a disk that could not be read is left alone before it is mounted again, in nanoseconds.
+/// The first pause before a disk that could not be read is mounted again, in nanoseconds.
 const PAUSE: u64 = 1_000_000_000;
-/// How often at most what fails again and again is tried, in nanoseconds: each time takes twice as long as the time
-/// before it. A disk that is made to harm can make a mount long, and who has no driver any more makes all wait for it.
+/// The longest pause between attempts that fail, in nanoseconds: each pause is twice as long as the one before it. A
+/// malicious disk can make a mount take long, and all clients wait for a disk without a driver.
 const RARELY: u64 = 128_000_000_000;
 
-/// What is to be done with a session.
+/// The work of a request on a session.
 type Act<D> = Box<dyn FnOnce(&Session<D>) + Send>;
 
-/// A request.
+/// A request in the queue.
 struct Asked<D: BlockIo> {
     /// Its place in the order of all.
     number: u64,
     session: u64,
     /// How many files the session may have open.
     most: u64,
-    /// It asks for nothing but to `sync`.
+    /// It is a `sync`.
     syncs: bool,
     act: Act<D>,
 }
@@ -68,9 +70,9 @@ struct Work<D: BlockIo> {
     asked: VecDeque<Asked<D>>,
     /// Sessions that have ended.
     ended: Vec<u64>,
-    /// How many sessions there are: there is room for so many more in `ended`.
+    /// How many sessions there are: `ended` has room for all of them.
     sessions: usize,
-    /// Numbers of sessions and requests that were given.
+    /// The last number that was given to a session or request.
     numbers: u64,
 }
 
@@ -95,7 +97,7 @@ impl<D: BlockIo> Default for Desk<D> {
 }
 
 impl<D: BlockIo> Desk<D> {
-    /// An empty one.
+    /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Desk {
@@ -109,7 +111,7 @@ impl<D: BlockIo> Desk<D> {
         }
     }
 
-    /// This is the worker's thread, which is to be told of requests.
+    /// Sets the worker's thread, which is interrupted for requests.
     pub fn tell(&self, thread: Ref) {
         let _ = thread.interrupt();
         *self.thread.lock() = Some(thread);
@@ -128,24 +130,25 @@ impl<D: BlockIo> Desk<D> {
     }
 }
 
-/// A session, as the thread that serves clients has it.
+/// A session, in the thread that serves clients.
 pub struct Remote<D: BlockIo> {
     desk: Arc<Desk<D>>,
     number: u64,
     most: u64,
-    /// What it has open, as far as its client was told: all else can be refused at once. How often each.
+    /// How often each file is open, as far as its client knows: requests about other files can be refused at once.
     open: RefCell<BTreeMap<Ino, u64>>,
 }
 
 impl<D: BlockIo + 'static> Remote<D> {
-    /// A session that can have so many files open.
+    /// A session that can have at most `most` files open.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn new(desk: &Arc<Desk<D>>, most: u64) -> Result<Self, Error> {
         let mut work = desk.work.lock();
         let sessions = work.sessions + 1;
-        // Nothing can be refused when they end, nor when they close something: each asks for one thing at a time.
+        // The end of a session and a close must not be refused: so there is room for the end of each, and for one
+        // request of each.
         let room = work.ended.try_reserve(sessions);
         let more = sessions.saturating_sub(work.asked.len());
         let room = room.and_then(|()| work.asked.try_reserve(more));
@@ -161,7 +164,7 @@ impl<D: BlockIo + 'static> Remote<D> {
         })
     }
 
-    /// Has the worker do something with the session, and waits for what comes of it.
+    /// Lets the worker do something with the session, and waits for the result.
     async fn ask<T: Send + 'static>(
         &self,
         syncs: bool,
@@ -198,7 +201,7 @@ impl<D: BlockIo + 'static> Remote<D> {
         result.event.until(|| result.value.lock().take()).await
     }
 
-    /// The same about something that the session has open.
+    /// The same about a file that the session has open.
     async fn ask_about<T: Send + 'static>(
         &self,
         file: Ino,
@@ -219,14 +222,14 @@ impl<D: BlockIo> Drop for Remote<D> {
         {
             let mut work = self.desk.work.lock();
             work.sessions -= 1;
-            // There is room.
+            // There is room: see `new`.
             work.ended.push(self.number);
         }
         self.desk.wake();
     }
 }
 
-/// What comes of a request.
+/// The result of a request.
 struct Outcome<T> {
     value: Mutex<Option<Result<T, Error>>>,
     event: Event,
@@ -294,7 +297,7 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
     }
 
     async fn read(&self, file: u64, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
-        // More than that is not read at once, and would be kept here.
+        // The worker's buffer is no larger than a message.
         let room = room.min(interface::MAX_BULK);
         self.ask_about(file, move |s| s.read_owned(file, offset, room))
             .await
@@ -386,7 +389,7 @@ impl<D: BlockIo + 'static> FilesLater for Remote<D> {
     }
 }
 
-/// What stands before a session: a request is taken in when there is memory for it.
+/// Checks each request of a session: it is accepted if there is memory for it.
 pub struct Gate<D: BlockIo + 'static>(Rc<FilesLaterStub<Remote<D>>>);
 
 impl<D: BlockIo> Gate<D> {
@@ -409,7 +412,7 @@ impl<D: BlockIo> Service for Gate<D> {
     }
 
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
-        // What is done already takes nothing more.
+        // A repeated request that is done takes no more memory.
         if !request.is_done() {
             let wanted = wanted(request.method, request.bytes.len());
             if let Err(error) = wanted.map_or(Ok(()), rt::heap::want) {
@@ -425,7 +428,7 @@ impl<D: BlockIo> Service for Gate<D> {
     }
 }
 
-/// How much memory there has to be for a request with so many bytes; `None`: it is done whatever there is.
+/// How much memory must be free for a request with so many bytes; `None`: it is accepted in any case.
 fn wanted(method: u16, bytes: usize) -> Option<u64> {
     let frees = matches!(method, CLOSE | CLOSE_ALL);
     (!frees).then_some(ROOM + bytes as u64)
@@ -435,28 +438,28 @@ fn wanted(method: u16, bytes: usize) -> Option<u64> {
 pub struct Worker<D: BlockIo> {
     desk: Arc<Desk<D>>,
     volume: Shared<D>,
-    /// Mounts, when there was no memory for it, or no disk that could be read.
+    /// Mounts the disk, if there was no memory for it, or the disk could not be read.
     mount: Option<Mount<D>>,
-    /// Before that a disk that could not be read is not mounted again.
+    /// The time before which a disk that could not be read is not mounted again.
     mount_from: u64,
-    /// How long after a mount that fails there is none.
+    /// The pause after the next mount that fails.
     mount_pause: u64,
-    /// When what was written is to be written back; `None` while everything is on the disk.
+    /// When data is to be written back; `None` while everything is on the disk.
     due: Option<u64>,
-    /// How long after that writing it back is due that was not possible.
+    /// The pause before the next attempt to write back after one that failed.
     late: u64,
     clock: Clock,
     sessions: BTreeMap<u64, Session<D>>,
 }
 
-/// What tells the time, in nanoseconds.
+/// The clock, in nanoseconds.
 pub type Clock = fn() -> u64;
 
 /// How the file system is mounted.
 type Mount<D> = Box<dyn FnMut() -> Result<Volume<D>, Error>>;
 
 impl<D: BlockIo + 'static> Worker<D> {
-    /// With what is mounted, or why nothing is.
+    /// A worker with the mounted volume, or the reason why there is none.
     pub fn new(desk: Arc<Desk<D>>, volume: Result<Volume<D>, Error>, clock: Clock) -> Self {
         Worker {
             desk,
@@ -471,8 +474,9 @@ impl<D: BlockIo + 'static> Worker<D> {
         }
     }
 
-    /// And if there was no memory to mount it, that is tried again before each request; if the disk could not be read,
-    /// before a request each second. What is no file system, or a wrong one, will be none the next time.
+    /// If there was no memory for the mount, the worker tries it again before each request; if the disk could not be
+    /// read, before a request after a pause, which doubles each time. A disk without a valid file system is not tried
+    /// again.
     #[must_use]
     pub fn or_later(mut self, mount: impl FnMut() -> Result<Volume<D>, Error> + 'static) -> Self {
         self.mount_from = (self.clock)().saturating_add(PAUSE);
@@ -480,7 +484,7 @@ impl<D: BlockIo + 'static> Worker<D> {
         self
     }
 
-    /// Works for ever.
+    /// Serves requests for ever.
     pub fn run(mut self) -> ! {
         loop {
             if !self.turn() {
@@ -489,8 +493,8 @@ impl<D: BlockIo + 'static> Worker<D> {
         }
     }
 
-    /// Ends sessions, does the next request, or those that can be done with it, and a step of what is left to do of those
-    /// before: whether there was any.
+    /// Ends sessions, does the next request and those that can be done with it, and a step of the work left by earlier
+    /// ones. Returns whether there was anything to do.
     pub fn turn(&mut self) -> bool {
         let (ended, group) = {
             let mut work = self.desk.work.lock();
@@ -517,7 +521,7 @@ impl<D: BlockIo + 'static> Worker<D> {
         if several {
             self.group(false);
         }
-        // Without memory for it this waits for a request, by whose end there may be some.
+        // If there is no memory for a step, the worker waits for a request, after which there may be some.
         let stepped = match &mut *self.volume.borrow_mut() {
             Ok(volume) => volume.tend(),
             Err(_) => false,
@@ -534,15 +538,15 @@ impl<D: BlockIo + 'static> Worker<D> {
         };
         if let (true, Some(mount)) = (passes, &mut self.mount) {
             let volume = mount();
-            // It may have taken long.
+            // The clock is read again, since the mount may have taken long.
             self.mount_from = (self.clock)().saturating_add(self.mount_pause);
             self.mount_pause = (2 * self.mount_pause).min(RARELY);
             *self.volume.borrow_mut() = volume;
         }
     }
 
-    /// Has what was written reach the disk in time: who keeps a file open, and never asks for that, loses no more than
-    /// the last seconds when the power goes. While there is nothing to write nobody looks at the clock.
+    /// Writes data back in time: a client that keeps a file open and never syncs it loses no more than the last seconds
+    /// at a loss of power. Does not read the clock while there is nothing to write.
     fn write_back(&mut self) {
         let mut volume = self.volume.borrow_mut();
         let volume = volume.as_mut().ok().filter(|volume| volume.is_dirty());
@@ -553,13 +557,13 @@ impl<D: BlockIo + 'static> Worker<D> {
         let now = (self.clock)();
         let due = *self.due.get_or_insert(now.saturating_add(LATEST));
         if now >= due {
-            // What fails is tried again, and told to who asks for it.
+            // A failure is tried again, and reported to clients that sync.
             let written = Hold::new(ROOM_BACK).and_then(|_room| volume.sync());
             self.late = match written {
                 Ok(()) => LATEST,
                 Err(_) => (2 * self.late).min(RARELY),
             };
-            // That may have taken long.
+            // The clock is read again, since the sync may have taken long.
             let next = || (self.clock)().saturating_add(self.late);
             self.due = volume.is_dirty().then(next);
         }
@@ -572,7 +576,7 @@ impl<D: BlockIo + 'static> Worker<D> {
     }
 }
 
-/// Takes the next request, and with one to `sync` all others of that kind: they ask for what was done before they came.
+/// Takes the next request, and with a `sync` all others of the queue: they only need what was done before they came.
 fn next<D: BlockIo>(asked: &mut VecDeque<Asked<D>>) -> Vec<Asked<D>> {
     let Some(first) = asked.pop_front() else {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! Disks that are made to harm: each way is refused with an error, after few requests to the disk, and the other files of the disk go
-//! on. And ordinary disks, as `mke2fs` and Linux make them: nothing of them is refused.
+//! Malicious disks: each kind is refused with an error, after few requests to the disk, and the other files of the disk
+//! stay usable. And ordinary disks, as `mke2fs` and Linux make them: nothing of them is refused.
 //!
-//! Images are made by the host's tools and changed here. They have no checksums, which an attacker would make, too.
+//! Images are made by the host's tools and changed here. They have no checksums, which an attacker could compute, too.
 
 use crate::bits::Bits;
 use crate::check::Check;
@@ -54,12 +54,12 @@ fn run(tool: &str, arguments: &[&str], path: &Path) {
     assert!(matches!(status.code(), Some(0 | 1)), "{tool} {arguments:?}");
 }
 
-/// What is on a disk.
+/// The contents of a disk.
 #[derive(Clone)]
 struct Image(Vec<u8>);
 
 impl Image {
-    /// What `mke2fs` makes of a directory, and `e2fsck` of that.
+    /// An image that `mke2fs` makes of a directory, and `e2fsck` repairs.
     fn made(options: &[&str], megabytes: u32, index: bool, fill: impl FnOnce(&Path)) -> Image {
         let directory = tempfile::tempdir().expect("a directory");
         let content = directory.path().join("content");
@@ -78,7 +78,8 @@ impl Image {
         Image(std::fs::read(&image).expect("an image"))
     }
 
-    /// A small one with some files, no checksums and no journal. Blocks that nobody has from [`SPARE`] on are in use, it says.
+    /// A small image with some files, no checksums and no journal. Its bitmap marks unused blocks from [`SPARE`] on as
+    /// in use.
     fn plain() -> Image {
         let mut image = Image::made(
             &["-b", "4096", "-O", "^metadata_csum,^has_journal"],
@@ -104,14 +105,14 @@ impl Image {
         image
     }
 
-    /// Whether a block of the first group is in use.
+    /// Sets whether a block of the first group is in use.
     fn set_use(&mut self, block: u64, is: bool) {
         let map = u64::from(le32(&self.0, BLOCK));
         let byte = &mut self.block(map)[(block / 8) as usize];
         *byte = *byte & !(1 << (block % 8)) | u8::from(is) << (block % 8);
     }
 
-    /// A small one with a journal.
+    /// A small image with a journal.
     fn journalled() -> Image {
         Image::made(&["-b", "4096", "-O", "^metadata_csum"], 40, false, |path| {
             std::fs::write(path.join("good"), [2; 20_000]).unwrap();
@@ -131,7 +132,7 @@ impl Image {
         &mut self.0[SUPERBLOCK..2 * SUPERBLOCK]
     }
 
-    /// Where an inode of the first group stands.
+    /// The offset of an inode of the first group.
     fn place(&self, number: u32) -> usize {
         let size = u16::from_le_bytes([self.0[SUPERBLOCK + 88], self.0[SUPERBLOCK + 89]]);
         let table = le32(&self.0, BLOCK + 8) as usize;
@@ -153,12 +154,12 @@ impl Image {
         self.inode(number)
     }
 
-    /// The first block of what a small inode maps.
+    /// The first block that a small file maps.
     fn first_block(&mut self, path: &str) -> u64 {
         u64::from(le32(self.file(path), 40 + 20))
     }
 
-    /// The root of a tree of extents, in place of what an inode had; and its size in blocks.
+    /// Replaces an inode's contents by the root of a tree of extents, and sets its size in blocks.
     fn set_tree(&mut self, path: &str, depth: u16, entries: &[[u8; 12]], blocks: u64) {
         let inode = self.file(path);
         node(&mut inode[40..100], depth, 4, entries);
@@ -198,7 +199,7 @@ fn below(first: u32, place: u64) -> [u8; 12] {
     entry
 }
 
-/// Whatever is asked about a file is refused, after few requests, while the others go on.
+/// All requests about a file are refused, after few requests to the disk, while other files stay usable.
 fn is_refused(image: &Image, path: &str, with: Error, rule: &str) {
     let disk = image.disk();
     let mut volume = mount(&disk).expect("the disk itself is sound");
@@ -222,7 +223,7 @@ fn is_refused(image: &Image, path: &str, with: Error, rule: &str) {
     assert!(reads < FEW, "{rule}: {reads} requests");
 }
 
-/// A disk is not mounted, and that is known soon.
+/// A disk is not mounted, which takes few requests to find out.
 fn is_not_mounted(image: &Image, with: Error, rule: &str) {
     let disk = image.disk();
     assert_eq!(mount(&disk).err(), Some(with), "{rule}");
@@ -238,7 +239,7 @@ fn a_link_is_shorter_than_a_block() {
     let mut image = Image::plain();
     put32(image.file("/disk/short"), 108, 1);
     is_refused(&image, "/disk/short", Error::BadFormat, rule);
-    // The text of a short one is no list of blocks.
+    // The text of a short link is no list of blocks.
     let mut image = Image::plain();
     put32(image.file("/disk/short"), 28, 8);
     is_refused(&image, "/disk/short", Error::BadFormat, rule);
@@ -296,7 +297,7 @@ fn leaves_map_what_their_parents_say() {
     image.set_tree("/disk/bad", 1, &tree, 8);
     is_refused(&image, "/disk/bad", Error::BadFormat, rule);
     for entries in [
-        // Out of order, empty, behind the disk, the first block, no blocks, and more than have numbers.
+        // Out of order, empty, behind the disk, the first block, no blocks, and more blocks than there are numbers.
         &[extent(4, 1, UNUSED), extent(0, 1, UNUSED + 1)][..],
         &[extent(0, 0, UNUSED)],
         &[extent(0, 8, 10_239)],
@@ -341,13 +342,13 @@ fn a_file_maps_no_more_than_there_is() {
     }
     image.set_tree("/disk/bad", 1, &tree, 8);
     is_refused(&image, "/disk/bad", Error::BadFormat, rule);
-    // It says that it has fewer than it has: what it takes to let it go would not be known.
+    // Its block count is too small: the memory to free it would not be known.
     let mut image = Image::plain();
     put32(image.file("/disk/bad"), 28, 8);
     is_refused(&image, "/disk/bad", Error::BadFormat, rule);
 }
 
-/// Who may write to one file of a disk writes no tree of another one.
+/// A client that may write to one file of a disk cannot write to the tree of another one.
 #[test]
 fn files_have_no_blocks_together() {
     let rule = "S2: a block is of one file";
@@ -369,21 +370,21 @@ fn files_have_no_blocks_together() {
     }
 }
 
-/// Nor of a new one: what is free is given to somebody, and what was written to is somebody's.
+/// Nor to that of a new one: free blocks may be given to a file, and written ones belong to a file.
 #[test]
 fn new_files_get_no_blocks_of_old_ones() {
     let rule = "S2: a block is of one file, also of new ones";
     let mut image = Image::plain();
     let map = u64::from(le32(&image.0, BLOCK));
     let is_used = |image: &mut Image, n: u64| image.block(map)[n as usize / 8] >> (n % 8) & 1 != 0;
-    // Behind what new names take, in the middle of what is written at once.
+    // Behind the blocks for new names, in the middle of those that are written at once.
     let free = (0..SPARE).find(|n| !is_used(&mut image, *n));
     let free = free.unwrap() + 700;
     image.set_node(free, 0, &[extent(0, 1, UNUSED + 1)]);
     let node = image.block(free).to_vec();
     image.set_tree("/disk/bad", 1, &[below(0, free)], 1);
     is_refused(&image, "/disk/bad", Error::BadFormat, rule);
-    // Somebody who knows of it writes all that is free.
+    // An attacker writes to all free blocks.
     let disk = image.disk();
     let mut volume = mount(&disk).unwrap();
     let mut files = 0;
@@ -397,8 +398,8 @@ fn new_files_get_no_blocks_of_old_ones() {
     assert_eq!(read, Err(Error::BadFormat), "{rule}");
 }
 
-/// Inodes can share a block of extended attributes, as many as it says. One with more would be let go, and given to a
-/// new file, while it is still somebody's.
+/// Only as many inodes can share a block of extended attributes as its reference count says. With more the block would
+/// be freed, and given to a new file, while it is still in use.
 #[test]
 fn attributes_are_of_as_many_as_they_say() {
     let rule = "S2: attributes are of as many inodes as they say";
@@ -419,7 +420,7 @@ fn attributes_are_of_as_many_as_they_say() {
             .iter()
             .all(|read| read.is_ok() || *read == Err(Error::BadFormat)));
     }
-    // A block that has none, and one that is in another file.
+    // A block without attributes, and one of another file.
     let mut image = Image::plain();
     put32(image.file("/disk/bad"), 104, UNUSED as u32);
     is_refused(&image, "/disk/bad", Error::BadFormat, rule);
@@ -435,7 +436,8 @@ fn attributes_are_of_as_many_as_they_say() {
     assert_eq!(other, Err(Error::BadFormat), "{rule}");
 }
 
-/// A block with extended attributes is none of the file system's own, whatever stands there: the library would write to it.
+/// A block with extended attributes cannot be one of the file system's own, whatever its contents: the library would
+/// write to it.
 #[test]
 fn attributes_are_not_among_what_the_file_system_has() {
     let rule = "S2: the file system's own blocks are nobody's";
@@ -445,7 +447,7 @@ fn attributes_are_not_among_what_the_file_system_has() {
         le32(&sound.0, BLOCK + 4),
         le32(&sound.0, BLOCK + 8),
     );
-    // The descriptors; of a map and a table what stands there says that it is such a block.
+    // The descriptors, a bitmap and a table, whose contents look like such a block.
     for place in [1, map, inode_map, table + 3] {
         let mut image = sound.clone();
         if place != 1 && place != map && place != inode_map {
@@ -459,7 +461,7 @@ fn attributes_are_not_among_what_the_file_system_has() {
     }
 }
 
-/// What the library cannot let go of in one piece it would refuse when the name has gone, and each mount from then on.
+/// A file that the library cannot free in one transaction would fail when its name is gone, and at each later mount.
 #[test]
 fn a_file_in_many_groups_can_go() {
     let rule = "S2: a file that cannot be let go keeps its name";
@@ -472,7 +474,7 @@ fn a_file_in_many_groups_can_go() {
     });
     let disk = image.disk();
     let mut volume = mount(&disk).expect("a sound disk");
-    // Who takes the other one's place would take it in pieces.
+    // A rename over it would have to free it in pieces.
     let replaced = volume.rename("/disk/good", "/disk/other");
     assert_eq!(replaced, Err(Error::Limit), "{rule}");
     assert_eq!(read(&mut volume, "/disk/good"), Ok(vec![2; 20_000]));
@@ -491,7 +493,8 @@ fn a_file_in_many_groups_can_go() {
     );
 }
 
-/// A file without a name is let go in one piece at a mount. So it does not get into more groups than that can change.
+/// A mount frees a file without a name in one transaction. So such a file may not get into more groups than that can
+/// change.
 #[test]
 fn a_file_without_a_name_does_not_outgrow_its_end() {
     let rule = "S2: what cannot be let go is not written";
@@ -515,12 +518,12 @@ fn a_file_without_a_name_does_not_outgrow_its_end() {
     };
     assert_eq!(refused, Error::Limit, "{rule}");
     assert!(size > 5 << 20, "{size}");
-    // What it has before the place that is written to is no room for what it has not.
+    // Blocks that the file has before the written place are no room for those that it lacks.
     let across = volume.write(file, Some(size - 2048), &piece[..3072]);
     assert_eq!(across, Err(Error::Limit), "{rule}");
-    // What it has can be written to.
+    // Blocks that it has can be written to.
     assert_eq!(volume.write(file, Some(0), &piece), Ok((64 << 10, 0)));
-    // The server dies, or the file is closed, or cut before.
+    // The server dies, or the file is closed, or cut before that.
     volume.sync().unwrap();
     let left = Memory::new(disk.content());
     assert!(mount(&left).is_ok(), "{rule}");
@@ -537,7 +540,8 @@ fn a_file_without_a_name_does_not_outgrow_its_end() {
     assert!(mount(&disk).is_ok(), "{rule}");
 }
 
-/// What stays in a directory with an index is read once. Names that are no text are passed over, as many as there may reasonably be.
+/// Entries that stay in a directory with an index are read once. A reasonable number of names that are not UTF-8 is
+/// skipped.
 #[test]
 fn directories_of_many_are_read() {
     use std::os::unix::ffi::OsStrExt;
@@ -585,7 +589,7 @@ fn lists_of_blocks_are_not_followed() {
 
 #[test]
 fn inodes_that_are_nobodys_files() {
-    // The journal by a name, an inode that is free, one behind the last, and one of no kind.
+    // A name for the journal, a free inode, one behind the last, and one without a type.
     let mut image = Image::plain();
     let root = image.first_block("/disk");
     let bad = image.number("/disk/bad");
@@ -619,7 +623,7 @@ fn directories_are_what_they_say() {
         put32(image.file("/disk/e"), 4, size);
         is_refused(&image, "/disk/e", Error::BadFormat, rule);
     }
-    // A hole in it, and blocks behind its end.
+    // A directory with a hole, and one with blocks behind its end.
     for tree in [
         [extent(1, 1, UNUSED)].as_slice(),
         &[extent(0, 1, UNUSED), extent(5, 1, UNUSED + 1)],
@@ -628,7 +632,7 @@ fn directories_are_what_they_say() {
         image.set_tree("/disk/e", 0, tree, 1);
         is_refused(&image, "/disk/e", Error::BadFormat, rule);
     }
-    // Directories that lead up to others than they are in: ways up would have no end.
+    // Directories whose `..` is not their parent: paths upwards would have no end.
     let mut image = Image::plain();
     let (d, place) = (image.number("/disk/d"), image.first_block("/disk/e"));
     put32(image.block(place), 12, d);
@@ -670,7 +674,7 @@ fn an_index_has_each_block_once() {
     assert!(count > 20, "{count} blocks");
     let rule = "S1: a block stands in an index once";
     for (n, hash, block) in [
-        // The same again, the index itself, and behind the end.
+        // The same block again, the index itself, and a block behind the end.
         (3, 5, le32(&sound.0, place as usize * BLOCK + 32 + 4)),
         (3, 5, 0),
         (3, 5, 70_000),
@@ -681,7 +685,7 @@ fn an_index_has_each_block_once() {
         put32(root, 32 + n * 8 + 4, block);
         is_refused(&image, "/disk/many", Error::BadFormat, rule);
     }
-    // All names have the same hash, as it says.
+    // According to the index all names have the same hash.
     let mut image = sound.clone();
     for n in 1..usize::from(count) {
         put32(image.block(place), 32 + n * 8, 0x1001);
@@ -748,7 +752,7 @@ fn the_geometry_of_a_disk() {
     put32(image.inode(2), 4, 0xffff_f000);
     is_not_mounted(&image, Error::BadFormat, "S1: the root is a directory");
     assert!(mount(&sound.disk()).is_ok());
-    // Whoever gets such a block writes what is believed.
+    // A client with such a block could write to structures that are trusted.
     let table = u64::from(le32(&sound.0, BLOCK + 8));
     for own in [0, 1, 6, table, table + 3] {
         let mut image = sound.clone();
@@ -758,7 +762,7 @@ fn the_geometry_of_a_disk() {
     }
 }
 
-/// What a mount lets go of is looked at, too, and is not too much.
+/// The orphans that a mount frees are checked, too, and their number is limited.
 #[test]
 fn what_a_mount_lets_go_of() {
     let rule = "S1: a mount lets go of what is right, and of few";
@@ -785,7 +789,7 @@ fn what_a_mount_lets_go_of() {
     image.set_tree("/disk/bad", 3, &[below(0, UNUSED)], 4);
     put32(image.superblock(), 232, bad);
     is_not_mounted(&image, Error::BadFormat, rule);
-    // A thousand of them.
+    // A thousand orphans.
     let mut image = Image::plain();
     for number in 500..1500 {
         let inode = image.inode(number);
@@ -812,7 +816,7 @@ fn journal(image: &mut Image) -> Vec<u64> {
     blocks
 }
 
-/// A log of which each record is made by a function of its number, in a journal with these features.
+/// Writes a log whose records a function makes by their numbers, in a journal with these features.
 fn log(image: &mut Image, features: u32, mut record: impl FnMut(u32, &mut [u8])) {
     let blocks = journal(image);
     let head = image.block(blocks[0]);
@@ -848,7 +852,7 @@ fn a_journal_is_one() {
         let entries: Vec<_> = (0..340)
             .map(|n| extent((leaf * 340 + n) * 8192, 8192, 1500))
             .collect();
-        // In the journal itself, which has room.
+        // The nodes are in the journal itself, which has room.
         image.set_node(room[100 + leaf as usize], 0, &entries);
         tree.push(below(leaf * 340 * 8192, room[100 + leaf as usize]));
     }
@@ -902,7 +906,7 @@ fn a_log_has_an_end() {
     is_not_mounted(&image, Error::BadFormat, "S1: a log revokes few blocks");
 }
 
-/// A log that is sound, and what it writes is not: that is believed by nobody.
+/// A valid log that writes invalid structures: these are checked after the replay.
 #[test]
 fn what_a_log_leaves_is_looked_at() {
     let sound = Image::journalled();
@@ -932,7 +936,7 @@ fn what_a_log_leaves_is_looked_at() {
     drop(volume);
     let mut volume = mount(&disk).expect("once more");
     assert_eq!(read(&mut volume, "/disk/good"), Ok(vec![2; 10_000]));
-    // The journal is somewhere else, the root is no directory, groups are of one block.
+    // The journal is elsewhere, the root is no directory, groups have one block.
     let rule = "S1: what a log leaves is looked at";
     for (home, change) in [
         (table, (|i| put32(i.inode(8), 4, 1 << 31)) as fn(&mut Image)),
@@ -952,7 +956,8 @@ fn what_a_log_leaves_is_looked_at() {
     }
 }
 
-/// Whatever a disk says: there are so many requests to it, and then there are errors; the next request of a client begins anew.
+/// Whatever a disk contains: after a limited number of requests to it there are only errors; the next request of a
+/// client has the full number again.
 #[test]
 fn requests_to_the_disk_are_counted() {
     let mut tap = Tap::new(Memory::new(vec![0; BLOCK]));
@@ -969,7 +974,7 @@ fn requests_to_the_disk_are_counted() {
     assert!(tap.flush().is_err(), "{rule}");
     tap.refill();
     assert!(tap.read(&mut sector, SectorId::new(0), 1).is_ok());
-    // After a write to this sector and a flush nothing more.
+    // After a write to this sector and a flush, requests fail.
     tap.close_after(3);
     assert!(tap.flush().is_ok());
     assert!(tap.clone().write(&sector, SectorId::new(3), 1).is_ok());
@@ -980,7 +985,7 @@ fn requests_to_the_disk_are_counted() {
     assert!(tap.read(&mut sector, SectorId::new(0), 1).is_ok());
 }
 
-/// What is known of a million files takes a bit for each.
+/// The state of a million files takes a bit for each.
 #[test]
 fn a_million_files_take_little() {
     let mut bits = Bits::default();
@@ -998,7 +1003,7 @@ fn a_million_files_take_little() {
     assert!(bits.has(1_005_049) && !bits.has(1_005_050) && bits.has(5));
 }
 
-/// A file that was looked at is not looked at again, however often it is opened.
+/// A checked file is not checked again, however often it is opened.
 #[test]
 fn what_was_looked_at_is_remembered() {
     let sound = Image::plain();
@@ -1042,7 +1047,7 @@ fn ordinary(path: &Path) {
     }
 }
 
-/// Everything below a directory is there and readable: how many files and directories.
+/// Checks that everything below a directory is readable. Returns how many files and directories there are.
 fn walk(volume: &mut Volume<Memory>, path: &str) -> Result<usize, Error> {
     let mut count = 0;
     for name in names(volume, path)? {
@@ -1097,7 +1102,7 @@ fn ordinary_disks_are_accepted() {
         let count =
             walk(&mut volume, "/disk").unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
         assert_eq!(count, 3000 + 6 + 1 + 7 + 40 + 1, "{options:?}");
-        // And all of it may go.
+        // And all of it can be removed.
         for name in ["pieces", "sparse", "large", "link-200", "link-60", "empty"] {
             let removed = volume.unlink(&text!("/disk/{name}"));
             assert_eq!(removed, Ok(()), "{options:?}: {name}");
@@ -1115,7 +1120,7 @@ fn ordinary_disks_are_accepted() {
     }
 }
 
-/// What this server itself wrote is accepted by the next one: files of many pieces, directories that grew and shrank, links.
+/// The next server accepts what this one wrote: files of many pieces, directories that grew and shrank, links.
 #[test]
 fn own_disks_are_accepted() {
     let (disk, mut volume) = crate::tests::fresh();
@@ -1151,7 +1156,7 @@ fn own_disks_are_accepted() {
     assert_eq!(walk(&mut volume, "/disk"), Ok(count - 1));
 }
 
-/// Seeded mistakes in what a disk says about itself: each request ends, with few requests to the disk.
+/// Random errors in a disk's structures: each request ends, with few requests to the disk.
 #[test]
 fn seeded_mistakes_are_survived() {
     let options = ["-b", "4096", "-O", "^metadata_csum"];
@@ -1164,7 +1169,7 @@ fn seeded_mistakes_are_survived() {
         std::fs::write(path.join("large"), vec![7; 3 << 20]).unwrap();
         std::os::unix::fs::symlink("x".repeat(200), path.join("link")).unwrap();
     });
-    // Superblock, descriptors, inodes that are in use, and what these map of themselves.
+    // Superblock, descriptors, inodes in use, and their trees and directories.
     let mut places: Vec<usize> = (SUPERBLOCK..SUPERBLOCK + 400).collect();
     places.extend(BLOCK..BLOCK + 64);
     let inodes = sound.place(1);
@@ -1204,7 +1209,7 @@ fn seeded_mistakes_are_survived() {
             let _ = v.unlink("/disk/pieces");
             let _ = v.unlink("/disk/d/large");
         }
-        // What the sound one takes, and somewhat more.
+        // As many as the valid disk takes, and some more.
         assert!(
             disk.reads() < 20_000,
             "seed {seed}: {} requests",

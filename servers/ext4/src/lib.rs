@@ -1,10 +1,10 @@
-//! The file system on the disk: ext4, by the crate `rsext4`, as the interface of files wants it. README.md has the rules that keep
-//! what was synced.
+//! The file system on the disk: ext4, by the crate `rsext4`, behind the interface of files. README.md has the rules
+//! that keep synced data safe.
 //!
-//! * [`volume`]: paths, what is open, and in which order things reach the disk;
-//! * [`check`]: what a disk says, looked at before the library believes it;
+//! * [`volume`]: paths, open files, and the order in which data reaches the disk;
+//! * [`check`]: checks of a disk's structures, before the library uses them;
 //! * [`tap`]: the disk below the library;
-//! * [`session`]: what one client has open;
+//! * [`session`]: the open files of one client;
 //! * [`desk`]: the queue of requests between the thread that serves clients and the one that waits for the disk.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The server of the file system on the disk. The boot manifest lets it find the disk, whoever drives it at the moment;
-//! `BOOT` in its environment is a number of this boot.
+//! The server of the file system on the disk. The boot manifest lets it find the disk, whichever driver process serves
+//! it at the moment; `BOOT` in its environment is a number of this boot.
 //!
 //! One thread serves clients; this one has the volume and waits for the disk ([`fermata_ext4::desk`]).
 #![no_std]
@@ -25,7 +25,7 @@ use services::fs::MOUNT;
 
 rt::entry!(main);
 
-/// The disk, as `rsext4` wants it.
+/// The disk, in the form that `rsext4` needs.
 struct Device {
     disk: SystemDisk,
     sectors: u64,
@@ -74,7 +74,7 @@ impl Clock for Time {
     }
 }
 
-/// Mounts what is on the disk; one on which nothing is gets a file system.
+/// Mounts the disk; a blank one gets a file system.
 fn mount() -> Result<Volume<Device>, Error> {
     let mut disk = SystemDisk::by_manifest();
     let (sectors, writable) = disk.geometry()?;
@@ -89,7 +89,7 @@ fn mount() -> Result<Volume<Device>, Error> {
     if is_blank(&mut device)? && writable {
         device = format(device, time)?;
     }
-    // The numbers of files are those that the server before this one gave, and others than in another boot.
+    // Files have the same numbers as with the previous server, but others than in another boot.
     let mut boot = rt::start()
         .env
         .iter()
@@ -100,12 +100,12 @@ fn mount() -> Result<Volume<Device>, Error> {
     Volume::mount(device, time, boot as u32)
 }
 
-/// Serves clients, on a thread of its own: the first one has more room for the depths of `rsext4`.
+/// Serves clients, on a thread of its own: the first thread has a larger stack, for the depth of `rsext4`.
 fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
     let mut server =
         Server::new(move |visitor: &Visitor| Gate::new(&desk, most_open(visitor.job)))?;
     server.knows(rt::names::job_of, rt::heap::want);
-    // In the memory, where it is seen by who lists the root: that path itself leads here.
+    // The mount point in memory, so that it is in listings of the root; requests for its path come here.
     let _ = rt::fs::memory().mkdir(0o755, MOUNT);
     rt::names::register("ext4", server.door())?;
     server.run()
@@ -114,9 +114,9 @@ fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
 fn work() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
     rt::heap::want(0)?;
-    // If it cannot be mounted every request says why, and for want of memory or of a disk it is tried again. There is
-    // no service before, for nothing could be answered; and while a file system is made its disk is neither blank nor
-    // whole.
+    // If the disk cannot be mounted every request reports why, and for lack of memory or of a disk it is tried again.
+    // The service is registered after the first mount, since nothing could be answered before; and while a file system
+    // is being made its disk is neither blank nor whole.
     let volume = mount();
     let desk = Arc::new(Desk::new());
     desk.tell(rt::thread::current().map_err(rt::error_of)?);

@@ -1,4 +1,5 @@
-//! Sessions: what a client has open. They are on the thread that waits for the disk; [`desk`](crate::desk) passes requests on to them.
+//! Sessions: the open files of a client. They are on the thread that waits for the disk; [`desk`](crate::desk) passes
+//! requests on to them.
 
 use crate::volume::Volume;
 use alloc::rc::Rc;
@@ -11,10 +12,10 @@ use rt::heap::Hold;
 use services::fs::server::{attributes, fitting, text, two, Open};
 use services::fs::{Entry, Files, Flags, Ino, Listing};
 
-/// Memory that a request may take: a block of everything on the way of a path, and what is read or written.
+/// Bytes of memory that a request may take: a block of each structure on a path, and the data.
 const ROOM: u64 = 1 << 20;
 
-/// The file system, as its sessions share it; or why there is none.
+/// The file system, which all sessions share, or the reason why there is none.
 pub type Shared<D> = Rc<RefCell<Result<Volume<D>, Error>>>;
 
 /// The file system during a request, and the memory for it.
@@ -44,7 +45,7 @@ pub struct Session<D: BlockIo> {
 }
 
 impl<D: BlockIo> Session<D> {
-    /// A session that can have so many files open.
+    /// A session that can have at most `most` files open.
     #[must_use]
     pub fn new(shared: &Shared<D>, most: u64) -> Self {
         Session {
@@ -53,7 +54,8 @@ impl<D: BlockIo> Session<D> {
         }
     }
 
-    /// The file system, when there is memory for a request. Requests that arrive meanwhile do not take that.
+    /// The file system, if there is memory for a request. The memory is held, so that requests which arrive meanwhile
+    /// cannot take it.
     fn volume(&self) -> Result<Busy<'_, D>, Error> {
         let room = Hold::new(ROOM)?;
         Ok(Busy {
@@ -62,7 +64,7 @@ impl<D: BlockIo> Session<D> {
         })
     }
 
-    /// The file system, for what gives something back.
+    /// The file system, for a request that frees something.
     fn volume_at_once(&self) -> Result<RefMut<'_, Volume<D>>, Error> {
         let mut why = Error::Broken;
         let shared = self.shared.borrow_mut();
@@ -81,7 +83,7 @@ impl<D: BlockIo> Session<D> {
         self.with(file)?.read(file, offset, room)
     }
 
-    /// The file system, if the session has this open.
+    /// The file system, if the session has this file open.
     fn with(&self, file: Ino) -> Result<Busy<'_, D>, Error> {
         match self.open.has(file) {
             true => self.volume(),

@@ -1,10 +1,10 @@
-//! The disk below the library, and what a request may ask of it.
+//! The disk below the library, and the limit of disk requests per request.
 //!
-//! `rsext4` owns its device. [`Tap`] is that device: a handle of the disk, of which [`check`](crate::check) has another one, so that
-//! structures are read as they stand on the disk before the library believes them.
+//! `rsext4` owns its device. [`Tap`] is that device: a handle of the disk, of which [`check`](crate::check) has another
+//! one, so that structures are read as they are on the disk before the library uses them.
 //!
-//! It also counts. Whatever a disk says, and whatever the checks do not know of, a request to the library ends: after
-//! [`MOST_REQUESTS`] requests to the disk there are only errors.
+//! It also counts requests. So a request to the library always ends, whatever the disk contains and the checks
+//! overlook: after [`MOST_REQUESTS`] requests to the disk there are only errors.
 
 use crate::bits::Bits;
 use alloc::rc::Rc;
@@ -21,15 +21,15 @@ pub const MOST_REQUESTS: u64 = 1 << 20;
 
 struct Inner<D> {
     device: D,
-    /// Requests that are left.
+    /// Requests to the disk that are left.
     left: u64,
-    /// Requests that wrote.
+    /// The number of writes.
     writes: u64,
-    /// Sectors of a block, blocks that were written to, and whether there was no memory for one of these.
+    /// Sectors of a block, blocks that were written to, and whether there was no memory to record one.
     block: u64,
     written: Bits,
     incomplete: bool,
-    /// A sector, and whether it was written to: after the next flush there are only errors.
+    /// A sector, and whether it was written to: once it was, there are only errors after the next flush.
     last: Option<(u64, bool)>,
     closed: bool,
 }
@@ -80,24 +80,24 @@ impl<D: BlockIo> Tap<D> {
         })))
     }
 
-    /// Another request begins.
+    /// Begins another request of a client.
     pub(crate) fn refill(&self) {
         self.0.borrow_mut().left = MOST_REQUESTS;
     }
 
-    /// How many requests wrote: what was read is still there if there were no more.
+    /// The number of writes: a block that was read is unchanged if the number is the same.
     pub(crate) fn writes(&self) -> u64 {
         self.0.borrow().writes
     }
 
-    /// A block has so many sectors; none was written to.
+    /// Sets the sectors of a block, and forgets which blocks were written to.
     pub(crate) fn count_in(&self, sectors: u64) {
         let mut inner = self.0.borrow_mut();
         inner.block = sectors.max(1);
         (inner.written, inner.incomplete) = (Bits::default(), false);
     }
 
-    /// From here on it is counted again which blocks were written to.
+    /// Forgets which blocks were written to.
     pub(crate) fn forget_written(&self) {
         let block = self.0.borrow().block;
         self.count_in(block);
@@ -106,7 +106,7 @@ impl<D: BlockIo> Tap<D> {
     /// Whether one of these blocks was written to.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] if that is not known.
+    /// [`Error::NoMemory`] if that is not known, because it could not be recorded.
     pub(crate) fn wrote(&self, block: u64, count: u64) -> Result<bool, Error> {
         let inner = self.0.borrow();
         match inner.incomplete {
@@ -115,7 +115,7 @@ impl<D: BlockIo> Tap<D> {
         }
     }
 
-    /// When this sector was written to, and the disk was flushed after that, there are only errors until [`reopen`](Self::reopen).
+    /// After a write to this sector and a flush, requests fail until [`reopen`](Self::reopen).
     pub(crate) fn close_after(&self, sector: u64) {
         self.0.borrow_mut().last = Some((sector, false));
     }

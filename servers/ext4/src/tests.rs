@@ -1,5 +1,5 @@
-//! The file system on a disk in memory: what it does, what a loss of power leaves, and what broken disks do to it. `e2fsck` of the
-//! host, where there is one, says what it thinks of each.
+//! The file system on a disk in memory: its behaviour, the state after a loss of power, and broken disks. `e2fsck` of
+//! the host, if there is one, checks each disk.
 
 use crate::session::Session;
 use crate::volume::{format, is_blank, Volume};
@@ -32,11 +32,11 @@ const CREATE: Flags = Flags {
 };
 
 std::thread_local! {
-    /// Most bytes that there are for a step of the file system.
+    /// Most bytes of memory that a step of the file system can get.
     pub(crate) static MEMORY: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Something that reached the disk.
+/// An event in the history of the disk.
 #[derive(Clone)]
 enum Event {
     Write(usize, Vec<u8>),
@@ -45,7 +45,7 @@ enum Event {
     Answered(usize),
 }
 
-/// A disk in memory that knows what happened to it.
+/// A disk in memory that records what happened to it.
 #[derive(Clone)]
 pub(crate) struct Memory {
     content: Rc<RefCell<Vec<u8>>>,
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// What is on it.
+    /// Its contents.
     pub(crate) fn content(&self) -> Vec<u8> {
         self.content.borrow().clone()
     }
@@ -84,7 +84,7 @@ impl Memory {
         self.reads.get()
     }
 
-    /// Has one read fail, the first one from here on or a later one.
+    /// Makes one read fail, the next one or a later one.
     pub(crate) fn fail(&self, later: usize) {
         self.fails.set(Some(self.reads() + 1 + later));
     }
@@ -158,7 +158,7 @@ pub(crate) fn tool_of_host(name: &str) -> String {
         .unwrap_or_else(|| panic!("{name} is not there: install the package e2fsprogs"))
 }
 
-/// What `e2fsck` finds wrong when it has replayed the journal, if it finds something.
+/// The errors that `e2fsck` finds when it has replayed the journal, if any.
 pub(crate) fn complaint(content: &[u8]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), content).expect("an image");
@@ -169,7 +169,7 @@ pub(crate) fn complaint(content: &[u8]) -> Option<String> {
             .arg(file.path())
             .output();
         let output = output.expect("e2fsck");
-        // With -p 1 says that the journal was replayed.
+        // With -p, status 1 means that the journal was replayed.
         if !(output.status.success() || arguments == "-p" && output.status.code() == Some(1)) {
             return Some(String::from_utf8_lossy(&output.stdout).to_string());
         }
@@ -258,7 +258,7 @@ fn files_are_there_after_a_mount() {
     volume.close(file).unwrap();
     drop(volume);
 
-    // Nothing was unmounted: what was answered is there all the same.
+    // Nothing was unmounted: all answered changes are there all the same.
     let mut volume = mount(&disk).unwrap();
     assert_eq!(
         names(&mut volume, "/disk").unwrap(),
@@ -366,8 +366,8 @@ fn what_is_open_lives_without_a_name() {
     assert_eq!(complaint(&disk.content.borrow()), None);
 }
 
-/// A large file without a name goes step by step, and what is asked for meanwhile is done; if the server dies, the mount
-/// lets go of the rest. What takes room has it at once.
+/// A large file without a name is freed step by step, and requests are done meanwhile; if the server dies, the next
+/// mount frees the rest. Requests that need room get it at once.
 #[test]
 fn a_large_file_goes_in_steps() {
     let rule = "S3: others wait for a step";
@@ -397,7 +397,7 @@ fn a_large_file_goes_in_steps() {
     assert!((5..20).contains(&steps), "{rule}: {steps}");
     volume.unlink("/disk/b").unwrap();
     assert_eq!(volume.usage(), before, "nothing is left");
-    // More than fits beside what goes.
+    // More than fits besides the file that is being freed.
     for _ in 0..4 {
         fill(&mut volume, "/disk/c").expect("what was removed is room");
         volume.unlink("/disk/c").unwrap();
@@ -408,7 +408,7 @@ fn a_large_file_goes_in_steps() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
-/// Opens `/disk/a`, makes it so long, and reserves so many bytes for it from a place on.
+/// Opens `/disk/a`, sets its size, and reserves `bytes` bytes for it from `from` on.
 fn reserve(volume: &mut Volume<Memory>, size: u64, from: u64, bytes: u64) -> u64 {
     use rsext4::{InodeNumber, PreallocationOptions};
     let ino = volume.stat("/disk/a", false).unwrap().ino;
@@ -421,8 +421,8 @@ fn reserve(volume: &mut Volume<Memory>, size: u64, from: u64, bytes: u64) -> u64
     file
 }
 
-/// What nothing was written to goes with a file that loses its name while it is open. And a file without a name that is
-/// cut can be let go then.
+/// Reserved blocks are freed with a file that loses its name while it is open. And a file without a name that was cut
+/// can be freed.
 #[test]
 fn what_was_reserved_for_a_file_without_a_name_goes() {
     let (disk, mut volume) = fresh();
@@ -441,8 +441,8 @@ fn what_was_reserved_for_a_file_without_a_name_goes() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
-/// A file whose last piece reaches far behind its end goes in so many steps: by a cut, and when it is closed. The piece
-/// begins in the file, or behind its end.
+/// A file whose last extent reaches far behind its end is freed in a bounded number of steps: by a cut, and when it is
+/// closed. The extent begins in the file, or behind its end.
 #[test]
 fn what_was_reserved_behind_the_end_does_not_hold_up_a_cut() {
     for (from, cut) in [
@@ -470,7 +470,7 @@ fn what_was_reserved_behind_the_end_does_not_hold_up_a_cut() {
     }
 }
 
-/// A new file has no extended attributes, also if the one had some that had its inode before.
+/// A new file has no extended attributes, also if the former file of its inode had some.
 #[test]
 fn a_new_file_has_no_attributes() {
     use rsext4::{InodeNumber, XattrNamespace, XattrSetMode};
@@ -518,7 +518,8 @@ fn a_directory_of_many_is_read_in_pieces() {
     volume.close(file).unwrap();
 }
 
-/// Whoever else reads a directory, and whatever is removed meanwhile, what stays comes once: `removes` of each answer all but one.
+/// Whoever else reads a directory, and whatever is removed meanwhile, entries that stay are read once. `removes`: all
+/// entries of each answer but one are removed.
 pub(crate) fn is_read_whole(disk: &Memory, path: &str, removes: bool) {
     let rule = "S2: a cookie is a place";
     let mut volume = mount(disk).expect("a sound disk");
@@ -573,8 +574,8 @@ fn what_stays_in_a_directory_is_read_once() {
     is_read_whole(&disk, "/disk/d", true);
 }
 
-/// A volume that is given up writes nothing: what was answered is on the disk, and what `unmount` would write in the crate's order could
-/// be lost with it.
+/// Dropping a volume writes nothing: answered changes are on the disk, and `unmount`, with the crate's order of writes,
+/// could lose them.
 #[test]
 fn a_volume_is_never_unmounted() {
     let (disk, mut volume) = fresh();
@@ -590,8 +591,8 @@ fn a_volume_is_never_unmounted() {
     assert_eq!(names(&mut volume, "/disk").unwrap(), ["a", "d"]);
 }
 
-/// No request takes or gives up blocks by ranges: what is made longer takes none, and a hole takes those that are
-/// written to and gives all back.
+/// Blocks are allocated only for written data: lengthening a file takes none, and a hole takes those that are written
+/// to and frees all of them.
 #[test]
 fn a_file_has_the_blocks_that_were_written_and_no_others() {
     const BLOCK: u64 = 4096;
@@ -612,7 +613,8 @@ fn a_file_has_the_blocks_that_were_written_and_no_others() {
     assert_eq!(complaint(&disk.content.borrow()), None);
 }
 
-/// A full disk refuses, keeps what it has, and when all is removed nothing is lost: however small the pieces are.
+/// A full disk refuses writes and keeps its files, and when all are removed no space is lost, however small the pieces
+/// were.
 #[test]
 fn a_full_disk_refuses() {
     for piece in [400_000, 65_536, 5_000] {
@@ -649,13 +651,13 @@ fn a_full_disk_refuses() {
         assert_eq!(complaint(&disk.content.borrow()), None, "empty, of {piece}");
         let (after, files) = volume.usage();
         assert_eq!(files, before.1);
-        // A directory that has grown stays as large.
+        // A directory that has grown does not shrink.
         assert!(after <= before.0 + (64 << 10), "{after} of {before:?}");
     }
 }
 
-/// The blocks of a file that is cut or removed are another one's when that is on the disk, and not before: after a loss
-/// of power the old file is there as it was, or is shorter, and has nothing of the new one.
+/// Blocks of a file that is cut or removed are reused only when that is on the disk: after a loss of power the old file
+/// is as it was, or shorter, and has no bytes of the new one.
 #[test]
 fn blocks_that_are_given_up_are_not_used_again_too_early() {
     type Give = fn(&mut Volume<Memory>);
@@ -672,7 +674,7 @@ fn blocks_that_are_given_up_are_not_used_again_too_early() {
             let old = vec![1; 2 << 20];
             write(&mut volume, "/disk/old", &old).unwrap();
             write(&mut volume, "/disk/other", b"").unwrap();
-            // Nothing else is free.
+            // No other blocks are free.
             let mut filler = 0;
             while write(&mut volume, &text!("/disk/f{filler}"), &vec![3; 1 << 20]).is_ok() {
                 filler += 1;
@@ -702,7 +704,8 @@ fn blocks_that_are_given_up_are_not_used_again_too_early() {
     }
 }
 
-/// What a loss of power may leave: all that was flushed, and any of what was not, of a write all sectors, none, or some: it is torn.
+/// A possible disk after a loss of power: all flushed writes, and of each other write all sectors, none, or some (it is
+/// torn).
 fn after_a_cut(start: &[u8], events: &[Event], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut content = start.to_vec();
     let flush = events
@@ -727,7 +730,7 @@ fn after_a_cut(start: &[u8], events: &[Event], random: &mut fastrand::Rng) -> Ve
 /// Names and contents.
 type Model = BTreeMap<String, Vec<u8>>;
 
-/// Random requests, each of which is one to the model as well, and after which all is on the disk. The models after each.
+/// Makes random requests, to the model as well, after each of which all is on the disk. Returns the model after each.
 fn play(volume: &mut Volume<Memory>, disk: &Memory, random: &mut fastrand::Rng) -> Vec<Model> {
     let mut models = vec![Model::new()];
     for request in 0..60 {
@@ -736,7 +739,7 @@ fn play(volume: &mut Volume<Memory>, disk: &Memory, random: &mut fastrand::Rng) 
         let (a, b) = (path(random), path(random));
         match random.u8(..8) {
             0..4 => {
-                // Old or new and nothing else, as programs do it.
+                // Replaces a file by a rename, as programs do it: the old or the new one is there.
                 let content = vec![request as u8; random.usize(..40_000)];
                 write(volume, "/disk/new", &content).unwrap();
                 volume.rename("/disk/new", &a).unwrap();
@@ -770,8 +773,8 @@ fn play(volume: &mut Volume<Memory>, disk: &Memory, random: &mut fastrand::Rng) 
     models
 }
 
-/// The power goes at seeded instants, and what was not flushed is on the disk or not: what was answered is there, what was under way is
-/// there or not, nothing else is changed, and `e2fsck` finds nothing wrong.
+/// Loss of power at random instants, with unflushed writes on the disk or not: answered requests are done, requests
+/// under way are done or not, nothing else is changed, and `e2fsck` finds no errors.
 #[test]
 fn what_was_answered_survives_a_loss_of_power() {
     for seed in 0..8 {
@@ -798,7 +801,7 @@ fn what_was_answered_survives_a_loss_of_power() {
                 for name in names(volume, "/disk")? {
                     let path = text!("/disk/{name}");
                     let content = read(volume, &path)?;
-                    // What is under way in a file that nobody knows yet is nobody's concern.
+                    // The contents of a new file that has not been renamed yet do not matter.
                     if name != "new" {
                         found.insert(path, content);
                     }
@@ -813,7 +816,7 @@ fn what_was_answered_survives_a_loss_of_power() {
                 };
                 model.iter().map(size).collect()
             };
-            // A file that is being cut has its old length, and lost what goes, or its new one.
+            // A file that is being cut has its old length without the freed bytes, or its new length.
             let is_being_cut = |next: &Model| {
                 found.len() == next.len()
                     && found.iter().all(|(path, content)| {
@@ -837,7 +840,7 @@ fn what_was_answered_survives_a_loss_of_power() {
     }
 }
 
-/// Whatever is on a disk: an error, and no panic.
+/// Whatever a disk contains, the result is an error, and no panic.
 #[test]
 fn broken_disks_are_survived() {
     let (disk, mut volume) = fresh();
@@ -883,7 +886,7 @@ fn broken_disks_are_survived() {
     }
 }
 
-/// What begins where others than ext4 have what they are known by, or ends so, is somebody's.
+/// A disk with data where other formats have their signatures, at the beginning or the end, is in use.
 #[test]
 fn a_disk_with_something_behind_its_beginning_is_not_blank() {
     let rule = "S2: a disk that is somebody's stays as it is";
@@ -921,7 +924,8 @@ fn a_path_leads_through_a_bounded_number_of_names() {
     assert!(volume.stat(&short, true).is_ok(), "801 names");
 }
 
-/// Who opens files and takes their names holds nobody up: to let one such go the library goes through all of them.
+/// A client that opens files and removes their names does not delay others: to free one such file the library goes
+/// through all of them.
 #[test]
 fn files_without_a_name_are_bounded() {
     let (disk, mut volume) = fresh();
@@ -944,7 +948,7 @@ fn files_without_a_name_are_bounded() {
         Err(Error::Limit),
         "nor by a name that is replaced"
     );
-    // What nobody has open goes, and so does what has another name.
+    // Files that are not open can be removed, and so can names of files with another name.
     assert_eq!(volume.unlink("/disk/new"), Ok(()));
     volume.link(&path(299), "/disk/other").unwrap();
     assert_eq!(volume.unlink("/disk/other"), Ok(()));
@@ -956,7 +960,7 @@ fn files_without_a_name_are_bounded() {
     assert_eq!(complaint(&disk.content.borrow()), None);
 }
 
-/// So many files that are open without a name are closed at once, by the end of their session, with so much memory.
+/// The end of a session closes so many open files without a name at once, with so much memory.
 fn ended(volume: Volume<Memory>, files: usize, content: &[u8], memory: u64) -> Volume<Memory> {
     let shared = Rc::new(RefCell::new(Ok(volume)));
     let session = Session::new(&shared, 1000);
@@ -977,8 +981,8 @@ fn ended(volume: Volume<Memory>, files: usize, content: &[u8], memory: u64) -> V
     volume.into_inner().expect("a volume")
 }
 
-/// Whoever has files without a name closed while memory is out, again and again: those that stay are counted, so the
-/// disk can be mounted, and they go when there is memory.
+/// Files without a name are closed again and again while there is no memory: those that stay are counted, so that the
+/// disk can be mounted, and are freed when there is memory.
 #[test]
 fn files_without_a_name_are_counted_when_memory_is_out() {
     let rule = "S2: what is on the disk without a name is counted";
@@ -995,12 +999,12 @@ fn files_without_a_name_are_counted_when_memory_is_out() {
         assert_eq!(volume.unlink(path), Err(Error::Limit), "{rule}");
         volume.close(file).expect("closed");
     }
-    // Of what nobody has open some more can wait, and no others.
+    // Some more files that are not open can wait, up to the limit.
     let mut gone = 0;
     for n in 0..40 {
         let path = text!("/disk/{n}");
         write(&mut volume, &path, b"x").expect("a file");
-        // There is memory to look at it.
+        // There is memory to check it.
         MEMORY.set(4096);
         gone += usize::from(volume.unlink(&path) == Ok(()));
         MEMORY.set(u64::MAX);
@@ -1022,7 +1026,8 @@ fn files_without_a_name_are_counted_when_memory_is_out() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
-/// A file without a name whose last user closes it while the disk fails goes later, and nothing else with its inode.
+/// A file without a name that is closed for the last time while the disk fails is freed later, and no other file with
+/// its inode is.
 #[test]
 fn a_file_without_a_name_survives_a_disk_that_fails() {
     let rule = "S2: what is on the disk without a name is counted";
@@ -1050,7 +1055,7 @@ fn a_file_without_a_name_survives_a_disk_that_fails() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
-/// Large files without a name, all closed at once, go in steps, however many they are.
+/// Large files without a name, all closed at once, are freed in steps, however many they are.
 #[test]
 fn many_large_files_go_in_steps() {
     const FILES: usize = 40;
@@ -1060,7 +1065,7 @@ fn many_large_files_go_in_steps() {
     let before = volume.usage();
     volume = ended(volume, FILES, &vec![1; 4 << 20], u64::MAX);
     let left = volume.usage().0 - before.0;
-    // Each has lost 512 blocks.
+    // Each file has lost 512 blocks.
     assert!(
         left >= (FILES as u64) << 21,
         "{rule}: {left} bytes are left"
@@ -1072,14 +1077,14 @@ fn many_large_files_go_in_steps() {
     assert_eq!(complaint(&disk.content()), None);
 }
 
-/// The paths of what is open are no longer than one can be asked for, and follow a rename; without memory for that it is
-/// refused before anything is renamed.
+/// The kept paths of open files are no longer than paths of requests, and are updated at a rename; without memory for
+/// that the rename is refused before anything is changed.
 #[test]
 fn paths_of_open_files_are_bounded() {
     let rule = "S2: what is kept for a client has a bound";
     let (_disk, mut volume) = fresh();
     let name = |letter: &str| letter.repeat(250);
-    // Each of three links leads four directories further down, and each of these has 1,004 bytes.
+    // Each of three links leads four directories further down, which take 1,004 bytes.
     let (mut real, mut short) = (String::from("/disk"), String::from("/disk"));
     volume.mkdir("/disk/d", 0o755).expect("a directory");
     real.push_str("/d");
@@ -1108,7 +1113,7 @@ fn paths_of_open_files_are_bounded() {
     }
     let longest = volume.lengths().into_iter().max();
     assert!(longest <= Some(4096), "{rule}: {longest:?}");
-    // With its new name the longest one of those that there are is too long, and the other three grow.
+    // With the new name the longest path is too long, and the other three grow.
     let to = text!("/disk/{}", name("b"));
     let grow: usize = (1..4).map(|n| to.len() + n * 1004 + 2 + 32).sum();
     MEMORY.set(grow as u64 - 1);
@@ -1131,7 +1136,7 @@ fn paths_of_open_files_are_bounded() {
     assert!(longest <= Some(4096), "{rule}: {longest:?}");
 }
 
-/// Sizes that a disk claims: a symbolic link of gigabytes, and a file with more blocks than have numbers.
+/// Forged sizes on a disk: a symbolic link of gigabytes, and a file with more blocks than have numbers.
 #[test]
 fn sizes_that_a_disk_claims() {
     let (disk, mut volume) = fresh();
@@ -1144,7 +1149,7 @@ fn sizes_that_a_disk_claims() {
     drop(volume);
     let image = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(image.path(), disk.content()).expect("an image");
-    // What is in the journal comes first: it would undo the changes.
+    // Replays the journal first, since a later replay would undo the changes.
     for (tool, arguments) in [
         ("e2fsck", &["-p"][..]),
         (

@@ -20,7 +20,7 @@ use services::fs::{
     mode, on_disk, Attr, Entry, Flags, Ino, Renamed, MAX_ENTRIES, MOUNT, ON_DISK, PATH_ROOM,
 };
 
-/// Most symbolic links on the way of a path.
+/// Most symbolic links that one path can lead through.
 const MAX_LINKS: usize = 40;
 /// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request.
 const MAX_NAMES: usize = 1024;
@@ -30,54 +30,57 @@ const MAX_DEPTH: usize = 256;
 const MAX_PATH: usize = PATH_ROOM;
 /// Most bytes of a name.
 const MAX_NAME: usize = 255;
-/// Blocks and inodes that are kept free: what `rsext4` does on a full disk leaks. This part of the disk, within the limits that follow.
+/// Blocks and inodes that are kept free, since `rsext4` leaks blocks on a full disk: this part of the disk, within the
+/// limits that follow.
 const RESERVE_PART: u64 = 32;
 const RESERVE_LEAST: u64 = 64;
 const RESERVE_MOST: u64 = 1024;
 const RESERVE_INODES: u32 = 4;
-/// Most bytes of a file: what 32 bits of blocks of 4 KB can name.
+/// Most bytes of a file: the most that 32-bit numbers of 4-KB blocks can name.
 const MAX_SIZE: u64 = 1 << 43;
-/// Most files without a name that are open. To let one go, or another one lose its name, `rsext4` goes through all of them, which is quick
-/// as long as it remembers them: 128 inodes.
+/// Most files without a name that are open. To free one, or to remove another one's name, `rsext4` goes through all of
+/// them, which is quick as long as they are in its cache of 128 inodes.
 const MAX_NAMELESS: usize = 96;
-/// How many entries of a directory are read at a time while there are none that anybody can ask for, and how often:
-/// each time the library finds out where all blocks of the directory are.
+/// How many entries of a directory are read at a time while all of them have to be skipped, and how often: each time
+/// the library looks up all blocks of the directory.
 const PASSED_OVER: usize = 1024;
 const PASSES: usize = 8;
-/// Of the flags of a directory: it has an index. In a cookie: the other bits are a hash, and not how far it is from the
-/// beginning.
+/// The flag of a directory with an index. And the bit of a cookie whose other bits are a hash, and not an offset.
 const INDEXED: u32 = 0x1000;
 const HASHED: u64 = 1 << 63;
 /// The cookie of the end of a directory with an index. No name has this hash.
 const END: u64 = u64::MAX;
-/// Most bytes of a file without a name that is open. To let it go the library keeps where each of its blocks is.
+/// Most bytes of a file without a name that is open. To free it the library keeps the place of each of its blocks in
+/// memory.
 const MOST_NAMELESS: u64 = 1 << 30;
-/// Most groups of blocks that the library lets a file go of: its transaction changes a block for each, and 30 others, and has room for 91.
+/// Most groups in which the library can free blocks of a file at once: its transaction changes a block for each, and 30
+/// others, and has room for 91.
 const MOST_GROUPS_AT_ONCE: usize = 56;
-/// Most pieces of a file that the library can cut to nothing: 680 are too many for it.
+/// Most extents of a file that the library can cut to length 0: 680 are too many for it.
 const MOST_PIECES: usize = 600;
-/// Most blocks that a file without a name loses in one step: others wait for that. The library frees them one by one.
+/// Most blocks of a file without a name that are freed in one step, for which other clients wait. The library frees
+/// them one by one.
 const STEP_BLOCKS: u64 = 512;
-/// Most groups that these are in. The library takes more than fits into one transaction in several, and what had no name
-/// before is none of those then that a mount lets go of.
+/// Most groups of these blocks. Changes that do not fit into one transaction the library splits into several, after
+/// which the file would no longer be among the orphans that a mount frees.
 const STEP_GROUPS: usize = 16;
-/// Most files without a name, with those that nobody has open: they wait until they are let go. A mount refuses 256.
+/// Most files without a name, including those that are not open and wait to be freed. A mount refuses 256.
 const MOST_LEAVING: usize = MAX_NAMELESS + 32;
-/// Most steps that one request takes to have room for a file among these.
+/// Most steps that one request does to make room for a file among these.
 const STEPS_FOR_A_PLACE: usize = 16;
-/// Memory for a step.
+/// Bytes of memory for a step.
 const ROOM_STEP: u64 = 1 << 20;
-/// Memory of an extent that is looked at.
+/// Bytes of memory of an extent that is read.
 const ROOM_EXTENT: u64 = 128;
-/// In these an inode counts its blocks.
+/// The unit in which an inode counts its blocks, in bytes.
 const COUNTED: u64 = 512;
-/// Who makes files.
+/// The owner of new files.
 const MAKER: MutationContext = MutationContext::new(0, 0, 0, 0);
 const NANOSECONDS: u64 = 1_000_000_000;
 
 type Result<T> = core::result::Result<T, Error>;
 
-/// What `rsext4` says, as others say it.
+/// Translates an error of `rsext4`.
 fn error(error: Ext4Error) -> Error {
     match error.kind() {
         Ext4ErrorKind::NotFound => Error::NotFound,
@@ -104,7 +107,7 @@ fn error(error: Ext4Error) -> Error {
     }
 }
 
-/// Memory for what takes so much. A test can have it run out.
+/// Reserves memory. A test can let it run out.
 fn hold(bytes: u64) -> Result<Hold> {
     #[cfg(test)]
     if bytes > crate::tests::MEMORY.get() {
@@ -113,30 +116,30 @@ fn hold(bytes: u64) -> Result<Hold> {
     Hold::new(bytes)
 }
 
-/// A file or directory that somebody has open.
+/// An open file or directory.
 #[derive(Debug)]
 struct Open {
     inode: InodeNumber,
-    /// How often.
+    /// How often it is open.
     times: u64,
-    /// By which path it was found, as far as renames are known. Empty if it is longer than one can be asked for: by
-    /// symbolic links there may be 64 KB of it.
+    /// The path by which it was found, updated by known renames. Empty if it is longer than a path in a request:
+    /// through symbolic links it can have 64 KB.
     path: String,
-    /// It has no name any more: it goes when it is closed.
+    /// It has no name any more, and is freed when it is closed.
     unlinked: bool,
-    /// Something of it may not be on the disk.
+    /// Some data of it may not be on the disk.
     dirty: bool,
-    /// Where an answer about a directory ended among more names of the same hash than fit into one: a cookie does not
-    /// say among which.
+    /// Where the last answer about a directory ended, if there are more names of the same hash than fit into one
+    /// answer: a cookie cannot distinguish them.
     alike: Option<DirectoryCursor>,
 }
 
-/// Where a path leads.
+/// The result of resolving a path.
 struct Found {
     /// The directory, and the name in it; no name for the root.
     parent: InodeNumber,
     name: String,
-    /// What has this name.
+    /// The inode with this name.
     inode: Option<InodeInfo>,
     /// The path without links.
     path: String,
@@ -150,23 +153,23 @@ pub struct Volume<D: BlockIo> {
     pub(crate) ext4: Library<D>,
     disk: Tap<D>,
     check: Check<D>,
-    /// By the number that its openers know.
+    /// By the number that clients know.
     open: BTreeMap<Ino, Open>,
-    /// Files that nobody has open and that have no name: they are let go step by step, or when there is memory for it.
-    /// There is room for [`MOST_LEAVING`]: none is forgotten when memory is out.
+    /// Files without a name that are not open: they are freed step by step, or when there is memory for it. There is
+    /// room for [`MOST_LEAVING`], so that none is forgotten when there is no memory.
     leaving: VecDeque<InodeNumber>,
-    /// How many more there are, which the library refuses to let go. The next mount does.
+    /// How many more there are that the library refuses to free. The next mount frees them.
     refused: usize,
     salt: u32,
-    /// Something of any file, also of one that was closed when that could not be written, may not be on the disk.
+    /// Some data of any file may not be on the disk, also of one whose data could not be written when it was closed.
     dirty: bool,
-    /// While several ask for the same `sync`: whether it was done.
+    /// During a group of `sync` requests: whether one was done.
     group: Option<bool>,
 }
 
-/// What a disk is before there is a file system on it: nothing but zeros where others have what they are known by. That
-/// is at the beginning, for some at 64 KB (btrfs, GFS2, ReiserFS, UFS2) or a megabyte, and at the end, where what is
-/// put together of several disks (md) and tables of partitions (GPT) may have all or a second one.
+/// Whether a disk is blank: only zeros where other formats have their signatures. These are at the beginning, for some
+/// at 64 KB (btrfs, GFS2, ReiserFS, UFS2) or a megabyte, and at the end, where arrays of several disks (md) and
+/// partition tables (GPT) have their only or a second header.
 pub fn is_blank<D: BlockIo>(device: &mut D) -> Result<bool> {
     const HEAD: u64 = 2 << 20;
     const TAIL: u64 = 128 << 10;
@@ -193,9 +196,9 @@ pub fn is_blank<D: BlockIo>(device: &mut D) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a disk says that it has a file system of this kind.
+/// Whether a disk has the signature of an ext4 file system.
 pub fn is_ext4<D: BlockIo>(device: &mut D) -> Result<bool> {
-    /// Where the superblock is, and in it what tells it.
+    /// The offset of the superblock, and offset and value of its magic number.
     const SUPERBLOCK: usize = 1024;
     const MAGIC: (usize, u16) = (56, 0xef53);
     let sector = device.geometry().logical_block_size as usize;
@@ -211,8 +214,8 @@ pub fn is_ext4<D: BlockIo>(device: &mut D) -> Result<bool> {
     Ok(head.get(at..at + 2) == Some(&MAGIC.1.to_le_bytes()))
 }
 
-/// Bytes of the smallest disk that gets a file system. On smaller ones `rsext4` finds out in the middle that there is no
-/// room, and what it leaves is neither blank nor a file system.
+/// Bytes of the smallest disk that gets a file system. On smaller ones `rsext4` runs out of room half-way, and leaves a
+/// disk that is neither blank nor a file system.
 const LEAST: u64 = 20 << 20;
 
 /// Makes a file system. A disk that is too small for one stays as it is: [`Error::Unsupported`].
@@ -233,7 +236,7 @@ fn library<D: BlockIo, C: Clock + Send + 'static>(disk: &Tap<D>, clock: C) -> Re
     Ext4::mount(disk.clone(), services, MountOptions::read_write()).map_err(error)
 }
 
-/// No time: nothing is dated while a log is replayed.
+/// A clock without a time: nothing is dated while a log is replayed.
 struct Never;
 
 impl Clock for Never {
@@ -242,8 +245,9 @@ impl Clock for Never {
     }
 }
 
-/// Has the log replayed if there is one, and nothing else: a log may change all that was looked at before, and the library would go on
-/// with it unseen. So it is given no disk any more when it has said in the journal that the log is done; what is left then is looked at.
+/// Replays the log if there is one, and does nothing else: a log may change all structures that were checked before,
+/// and the library would use them unchecked. So the disk is closed to the library when it has marked the log as done in
+/// the journal; then everything is checked again.
 fn replayed<D: BlockIo>(disk: &Tap<D>) -> Result<Check<D>> {
     let check = Check::new(disk.clone())?;
     let Some(journal) = check.log() else {
@@ -262,8 +266,8 @@ fn replayed<D: BlockIo>(disk: &Tap<D>) -> Result<Check<D>> {
     }
 }
 
-/// Where the blocks of a file are: in how many groups, counted up to one more than matters, in how many pieces, and
-/// whether some were never written to.
+/// How a file's blocks are spread: the number of groups, counted up to one more than matters, the number of extents,
+/// and whether some were never written to.
 #[derive(Default)]
 struct Spread {
     groups: usize,
@@ -272,7 +276,7 @@ struct Spread {
 }
 
 impl<D: BlockIo> Volume<D> {
-    /// Mounts what is on a device. Numbers of files differ between boots if `salt` does.
+    /// Mounts a device. Numbers of files differ between boots if `salt` does.
     pub fn mount<C: Clock + Send + 'static>(mut device: D, clock: C, salt: u32) -> Result<Self> {
         if !is_ext4(&mut device)? {
             return Err(Error::BadFormat);
@@ -285,7 +289,7 @@ impl<D: BlockIo> Volume<D> {
         check.begin()?;
         let _room = check.room()?;
         let ext4 = library(&disk, clock)?;
-        // What a mount writes is on the disk, and of inodes that were looked at.
+        // Blocks that the mount wrote belong to checked inodes, and are on the disk.
         disk.forget_written();
         Ok(Volume {
             ext4,
@@ -300,7 +304,7 @@ impl<D: BlockIo> Volume<D> {
         })
     }
 
-    /// From here on, until this says that they are no more, nothing is asked but to `sync`: one is enough for all.
+    /// Begins or ends a group of `sync` requests, for which one `sync` is enough.
     pub(crate) fn group(&mut self, begins: bool) {
         self.group = begins.then_some(false);
     }
@@ -318,7 +322,7 @@ impl<D: BlockIo> Volume<D> {
         Ok(())
     }
 
-    /// Whether something was written that may not survive a loss of power.
+    /// Whether there is written data that may not survive a loss of power.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }
@@ -329,7 +333,7 @@ impl<D: BlockIo> Volume<D> {
         }
         let name = FileName::new(name.as_bytes()).map_err(error)?;
         let child = self.ext4.lookup_child(directory, name).map_err(error)?;
-        // From here on the library may walk through it.
+        // Checked before the library may walk it.
         if let Some(info) = &child {
             self.check.inode(directory, info.number)?;
         }
@@ -340,9 +344,9 @@ impl<D: BlockIo> Volume<D> {
         self.ext4.inode(inode).map_err(error)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn target(&mut self, link: &InodeInfo) -> Result<String> {
-        // `rsext4` would make room for as much as it says.
+        // `rsext4` would allocate as much as the size says.
         if link.size >= MAX_PATH as u64 {
             return Err(Error::BadFormat);
         }
@@ -352,7 +356,7 @@ impl<D: BlockIo> Volume<D> {
         String::from_utf8(text).map_err(|_| Error::BadFormat)
     }
 
-    /// Finds what a path leads to. `follow`: and not to a symbolic link in the last place.
+    /// Resolves a path. `follow`: also follows a symbolic link in the last place.
     fn find(&mut self, path: &str, follow: bool) -> Result<Found> {
         self.disk.refill();
         if path.len() > MAX_PATH {
@@ -389,7 +393,7 @@ impl<D: BlockIo> Volume<D> {
                     let target = self.target(&info)?;
                     if target.starts_with('/') {
                         at.clear();
-                        // What leads out of the disk is not ours to follow.
+                        // Links that lead out of the disk cannot be followed here.
                         words.extend(inside(&target).ok_or(Error::NotFound)?);
                     } else {
                         words.extend(split(&target));
@@ -408,7 +412,7 @@ impl<D: BlockIo> Volume<D> {
                 _ => return Err(Error::NotDirectory),
             }
         }
-        // A directory.
+        // The path leads to a directory.
         match at.pop() {
             Some((inode, name)) => {
                 let parent = at.last().map_or(root, |(inode, _)| *inode);
@@ -424,12 +428,12 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// What a path leads to, which is there.
+    /// The inode to which a path leads, which must exist.
     fn there(&mut self, path: &str, follow: bool) -> Result<InodeInfo> {
         self.find(path, follow)?.inode.ok_or(Error::NotFound)
     }
 
-    /// A place for something new.
+    /// A path where nothing exists, for something new.
     fn free_place(&mut self, path: &str) -> Result<Found> {
         let found = self.find(path, false)?;
         match found.inode {
@@ -438,7 +442,7 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Refuses what would fill the disk: so many bytes, and an inode.
+    /// Refuses a request for so many bytes and an inode that would fill the disk.
     fn check_room(&mut self, bytes: u64) -> Result<()> {
         loop {
             let stats = self.ext4.statfs();
@@ -447,14 +451,14 @@ impl<D: BlockIo> Volume<D> {
             if stats.free_blocks >= needed && stats.free_inodes > RESERVE_INODES {
                 return Ok(());
             }
-            // What was removed before is room.
+            // Removed files may not have been freed yet.
             if !self.tend() {
                 return Err(Error::NoMemory);
             }
         }
     }
 
-    /// A new inode has no extended attributes, also if one had some that had its number before.
+    /// A new inode has no extended attributes, also if the former one with its number had some.
     fn clear_attributes(&mut self, inode: InodeNumber) -> Result<()> {
         self.check.made(inode)?;
         for name in self.ext4.list_xattrs(inode).map_err(error)? {
@@ -481,19 +485,20 @@ impl<D: BlockIo> Volume<D> {
         open.find(|(_, open)| open.inode == inode).map(|(n, _)| *n)
     }
 
-    /// How many files have no name, and are on the disk all the same.
+    /// How many files are on the disk without a name.
     fn nameless(&self) -> usize {
         let open = self.open.values().filter(|open| open.unlinked).count();
         open + self.leaving.len() + self.refused
     }
 
-    /// Before something loses a name. Refuses to take the last one of something that is open while too many of these have none, or that is
-    /// too large to be let go whatever memory there is then; of what nobody has open, if there is no memory to let it go,
-    /// or too many have no name for this one to wait.
+    /// Checks whether a file may lose a name. The last name of an open file cannot be removed while too many open files
+    /// have none, or if the file is too large to be freed with any memory. That of a file that is not open cannot be
+    /// removed if there is no memory to free it, or too many files wait for that.
     ///
-    /// What the library would refuse when it lets the file go is refused while it has its name: one that has none and
-    /// cannot be let go stays, and no mount gets past it. So a file that is in more groups than the library changes at
-    /// a time is cut first, unless it is `replaced` by another one, which must have it whole or not at all.
+    /// Errors that the library would report when it frees the file are reported while it still has its name: a file
+    /// without a name that cannot be freed stays, and prevents every mount. So a file that is in more groups than the
+    /// library changes at a time is cut first, unless it is `replaced` by another one, which must keep the old file
+    /// whole if it fails.
     fn check_loss(&mut self, info: &InodeInfo, replaced: bool) -> Result<()> {
         let stays = !info.is_directory() && info.links > 1;
         if stays {
@@ -518,14 +523,14 @@ impl<D: BlockIo> Volume<D> {
             }
         }
         if can_be_cut && (is_wide || spread.unwritten) {
-            // Of blocks that nothing was written to it lets go only so.
+            // The library frees unwritten blocks only by a cut.
             return self.cut(info.number, 0);
         }
         self.room_to_let_go(info).map(drop)
     }
 
-    /// How many of so many bytes from there on a file without a name can take, so that it can be let go in one piece, at
-    /// a mount too: each block that it does not have yet may come from another group.
+    /// How many of `length` bytes from `offset` on can be written to a file without a name, so that it can still be
+    /// freed in one transaction, also at a mount: each block that it does not have yet may come from another group.
     fn most_without_name(&mut self, info: &InodeInfo, offset: u64, length: usize) -> Result<usize> {
         if self.check.groups() <= MOST_GROUPS_AT_ONCE {
             return Ok(length);
@@ -539,7 +544,7 @@ impl<D: BlockIo> Volume<D> {
             .ext4
             .inode_extents(info.number, from, bytes, target, most);
         let there = there.map_err(error)?.extents;
-        // An extent comes whole, also what of it is outside.
+        // The library returns whole extents, also the parts outside of the range.
         let had: u64 = there
             .iter()
             .map(|extent| {
@@ -596,14 +601,14 @@ impl<D: BlockIo> Volume<D> {
         })
     }
 
-    /// Memory to let a file go.
+    /// Reserves the memory to free a file.
     fn room_to_let_go(&self, info: &InodeInfo) -> Result<Hold> {
         let block = self.ext4.statfs().block_size.max(COUNTED);
         let blocks = info.blocks / (block / COUNTED);
         hold(blocks.saturating_mul(ROOM_BLOCK))
     }
 
-    /// Opens: number, mode and size.
+    /// Opens a file. Returns number, mode and size.
     pub fn open(&mut self, path: &str, flags: Flags, bits: u32) -> Result<(Ino, u32, u64)> {
         if flags.nameless {
             return Err(Error::Unsupported);
@@ -657,7 +662,7 @@ impl<D: BlockIo> Volume<D> {
         Ok((file, u32::from(info.mode), info.size))
     }
 
-    /// Closes. What was written is on the disk then; what has no name any more is gone.
+    /// Closes a file. Its data is on the disk then; a file without a name is freed.
     pub fn close(&mut self, file: Ino) -> Result<()> {
         let open = self.opened(file)?;
         open.times -= 1;
@@ -673,13 +678,13 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again. What does
-    /// not go at once does later ([`tend`](Self::tend)): a large file step by step, others when there is memory for it.
+    /// Frees a file that has no name any more. The removal of its name is on the disk before its blocks can be used
+    /// again. A large file is freed step by step later ([`tend`](Self::tend)), others when there is memory for it.
     fn reap(&mut self, inode: InodeNumber) -> Result<()> {
         let synced = self.sync();
         let left = synced.and_then(|()| self.let_go(inode));
         if left != Ok(true) {
-            // Whatever went wrong: what has no name is counted, and `check_loss` has left room for it.
+            // Whatever the error, the file is counted, and `check_loss` has left room for it.
             self.leaving.push_back(inode);
         }
         match left {
@@ -688,7 +693,8 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// A step in letting go of what has no name: whether something was done, and can be done once more.
+    /// Does a step of freeing files without a name. Returns whether it did something, so that it is worth calling
+    /// again.
     pub(crate) fn tend(&mut self) -> bool {
         let Some(inode) = self.leaving.pop_front() else {
             return false;
@@ -697,20 +703,20 @@ impl<D: BlockIo> Volume<D> {
         match left {
             Ok(true) => {}
             Ok(false) => self.leaving.push_front(inode),
-            // The next one may be smaller.
+            // The next file may be smaller.
             Err(Error::NoMemory) => self.leaving.push_back(inode),
-            // What the library refuses it refuses again.
+            // The library would refuse it again.
             Err(_) => self.refused += 1,
         }
         left.is_ok()
     }
 
-    /// Lets a file without a name go that nobody has open, or some of its blocks: whether it is gone.
+    /// Frees a file without a name that is not open, or some of its blocks. Returns whether it is gone.
     fn let_go(&mut self, inode: InodeNumber) -> Result<bool> {
         self.disk.refill();
         let info = self.info(inode)?;
         if info.links > 0 {
-            // It went when that was said to have failed, and another file has its inode.
+            // It was freed although an error was reported, and another file has its inode.
             return Ok(true);
         }
         match self.step(&info, None)? {
@@ -718,15 +724,15 @@ impl<D: BlockIo> Volume<D> {
             None => {
                 let _room = self.room_to_let_go(&info)?;
                 self.ext4.reap_unlinked_inode(inode).map_err(error)?;
-                // It is gone, also if that cannot be written now.
+                // The file is gone, even if that cannot be written now.
                 self.dirty |= self.sync().is_err();
                 Ok(true)
             }
         }
     }
 
-    /// To which size a file without a name is cut next, on its way to nothing (`None`: what is left goes in one piece), or
-    /// to a size that somebody asks for.
+    /// The size to which a file without a name is cut next, until it can be freed in one piece (`None`), or until it
+    /// has the size that a client asks for.
     fn step(&mut self, info: &InodeInfo, asked: Option<u64>) -> Result<Option<u64>> {
         let to = asked.unwrap_or(0);
         if info.file_type() != DirectoryEntryType::RegularFile || info.size <= to {
@@ -740,7 +746,7 @@ impl<D: BlockIo> Volume<D> {
             .inode_extents(info.number, to, u64::MAX, target, most);
         let found = found.map_err(error)?;
         let all: u64 = found.extents.iter().map(|extent| extent.length).sum();
-        // Of blocks that nothing was written to it lets go only when they are cut off.
+        // The library frees unwritten blocks only by a cut.
         let mut states = found.extents.iter().map(|extent| extent.state);
         let unwritten = states.any(|state| state == FileExtentState::Unwritten);
         let is_small = all <= STEP_BLOCKS * block && !unwritten;
@@ -751,10 +757,10 @@ impl<D: BlockIo> Volume<D> {
         }
         let mut groups = BTreeSet::new();
         let (mut blocks, mut size) = (0, info.size);
-        // Each step makes the file shorter, whatever the disk says about where its blocks are.
+        // Each step makes the file shorter, whatever extents the disk has.
         let shorter = |size: u64| if size < info.size { size.max(to) } else { to };
-        // What is reserved behind the end goes with the first step, and shortens the file by nothing: a step that is only
-        // that would be followed by the same one for ever.
+        // Blocks reserved behind the end are freed with the first step, and do not count: a step that freed only them
+        // would not shorten the file, and would be repeated for ever.
         let end = info.size.div_ceil(block).saturating_mul(block);
         for extent in found.extents.iter().rev() {
             let before = end.saturating_sub(extent.logical_start);
@@ -766,7 +772,7 @@ impl<D: BlockIo> Volume<D> {
             let first = extent.physical_start / block + count - taken;
             let of = |place| self.check.group_of(place);
             groups.extend(of(first)..=of(first + taken.saturating_sub(1)));
-            // There is room for those of one extent.
+            // The groups of one extent always fit.
             if groups.len() > STEP_GROUPS {
                 return Ok(Some(shorter(size)));
             }
@@ -779,7 +785,7 @@ impl<D: BlockIo> Volume<D> {
         Ok(Some(to))
     }
 
-    /// Something has lost its last name.
+    /// Handles the loss of an inode's last name.
     fn lost(&mut self, inode: InodeNumber) -> Result<()> {
         match self.number_of(inode) {
             Some(file) => {
@@ -790,8 +796,8 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Sets the size of a file. That is on the disk then: before blocks that it had can be used again, and before
-    /// others write to it, for done again after that it would take from them.
+    /// Sets the size of a file, and makes that durable: before its freed blocks can be used again, and before others
+    /// write to it, since a repeated cut would destroy their data.
     fn cut(&mut self, inode: InodeNumber, size: u64) -> Result<()> {
         self.ext4.truncate_inode(inode, size).map_err(error)?;
         self.sync()
@@ -818,7 +824,7 @@ impl<D: BlockIo> Volume<D> {
         Ok(self.attributes_of(&info))
     }
 
-    /// Attributes of what is open.
+    /// Attributes of an open file.
     pub fn attributes(&mut self, file: Ino) -> Result<Attr> {
         let inode = self.opened(file)?.inode;
         let info = self.info(inode)?;
@@ -836,10 +842,10 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// Reads at most so many bytes.
+    /// Reads at most `room` bytes.
     pub fn read(&mut self, file: Ino, offset: u64, room: usize) -> Result<Vec<u8>> {
         let info = self.file(file)?;
-        // Behind the last block that has a number there is nothing, whatever a disk says.
+        // Behind the last block number there is no data, whatever size the disk has.
         let end = info.size.min(self.ext4.statfs().block_size << 32);
         let left = end.saturating_sub(offset).min(room as u64);
         let mut bytes = vec![0; left as usize];
@@ -850,7 +856,7 @@ impl<D: BlockIo> Volume<D> {
         Ok(bytes)
     }
 
-    /// Writes; `None`: at the end. How many bytes, and where.
+    /// Writes at an offset, or for `None` at the end. Returns how many bytes, and the offset.
     pub fn write(&mut self, file: Ino, offset: Option<u64>, bytes: &[u8]) -> Result<(u32, u64)> {
         let info = self.file(file)?;
         let offset = offset.unwrap_or(info.size);
@@ -863,14 +869,14 @@ impl<D: BlockIo> Volume<D> {
         }
         let mut bytes = bytes;
         if self.opened(file)?.unlinked {
-            // It could not be let go.
+            // Such a file could not be freed.
             if end.is_some_and(|end| end > MOST_NAMELESS) {
                 return Err(Error::Limit);
             }
             let most = self.most_without_name(&info, offset, bytes.len())?;
             bytes = &bytes[..most];
         }
-        // What is overwritten takes no room, but what takes none is not known before.
+        // Overwriting takes no room, but which bytes overwrite is not known before.
         self.check_room(bytes.len() as u64)?;
         self.opened(file)?.dirty = true;
         self.dirty = true;
@@ -879,14 +885,15 @@ impl<D: BlockIo> Volume<D> {
         Ok((bytes.len() as u32, offset))
     }
 
-    /// Cuts or lengthens.
+    /// Cuts or lengthens a file.
     pub fn truncate(&mut self, file: Ino, size: u64) -> Result<()> {
         let info = self.file(file)?;
         if size > MAX_SIZE {
             return Err(Error::Invalid);
         }
         if self.opened(file)?.unlinked {
-            // In one piece it might be none of those any more that a mount lets go of, and could not be let go here.
+            // Cut in one piece the file might no longer be among the orphans that a mount frees, and could not be freed
+            // here.
             let mut info = info;
             while info.size > size {
                 let next = self.step(&info, Some(size))?.unwrap_or(size);
@@ -898,7 +905,7 @@ impl<D: BlockIo> Volume<D> {
     }
 
     /// Entries from the cookie on, and the next cookie, which is a place in the directory: whoever else reads it, and
-    /// whatever is removed meanwhile, what was there before and still is comes once.
+    /// whatever is removed meanwhile, entries that stay are read once.
     pub fn read_dir(&mut self, file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
         let open = self.opened(file)?;
         let (inode, alike) = (open.inode, open.alike.take());
@@ -908,7 +915,7 @@ impl<D: BlockIo> Volume<D> {
             _ => cursor_of(cookie, is_indexed),
         };
         let mut entries = Vec::new();
-        // The last place that a cookie can name, and how many entries are before it.
+        // The last place that a cookie can name, and the number of entries before it.
         let mut between = None;
         let rounds = core::iter::repeat_n(PASSED_OVER, PASSES);
         for wanted in core::iter::once(MAX_ENTRIES).chain(rounds) {
@@ -919,7 +926,7 @@ impl<D: BlockIo> Volume<D> {
             }
             for entry in read {
                 next = entry.next_cursor;
-                // A name that is no text can be asked for by nobody.
+                // A name that is not UTF-8 cannot be in a request, and is skipped.
                 if let Ok(name) = String::from_utf8(entry.name) {
                     match self.info(entry.inode) {
                         Ok(info) => entries.push(Entry {
@@ -927,7 +934,7 @@ impl<D: BlockIo> Volume<D> {
                             mode: u32::from(info.mode) & mode::TYPE,
                             name,
                         }),
-                        // It leads nowhere, as on a damaged disk: the others are read all the same.
+                        // The entry is invalid, as on a damaged disk: the others are read all the same.
                         Err(Error::NotFound | Error::BadFormat | Error::Invalid) => {}
                         Err(error) => return Err(error),
                     }
@@ -944,7 +951,7 @@ impl<D: BlockIo> Volume<D> {
             }
         }
         match between {
-            // An answer without entries says that there are no more.
+            // An answer without entries would mean the end of the directory.
             _ if entries.is_empty() => return Err(Error::BadFormat),
             Some((count, place)) if count > 0 => {
                 entries.truncate(count);
@@ -965,7 +972,7 @@ impl<D: BlockIo> Volume<D> {
         self.sync()
     }
 
-    /// Removes a name of what is not a directory.
+    /// Removes a name of something that is not a directory.
     pub fn unlink(&mut self, path: &str) -> Result<()> {
         let found = self.find(path, false)?;
         let info = found.inode.ok_or(Error::NotFound)?;
@@ -1078,7 +1085,7 @@ impl<D: BlockIo> Volume<D> {
         self.sync()
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub fn readlink(&mut self, path: &str) -> Result<String> {
         let info = self.there(path, false)?;
         match info.file_type() {
@@ -1087,7 +1094,7 @@ impl<D: BlockIo> Volume<D> {
         }
     }
 
-    /// The path by which what is open can be found now.
+    /// The path at which an open file is now.
     pub fn path_of(&mut self, file: Ino) -> Result<String> {
         let open = self.opened(file)?;
         let (inode, path) = (open.inode, open.path.clone());
@@ -1109,7 +1116,7 @@ impl<D: BlockIo> Volume<D> {
         updated.map(drop).map_err(error)
     }
 
-    /// The lengths of the paths of what is open.
+    /// The lengths of the paths of open files.
     #[cfg(test)]
     pub(crate) fn lengths(&self) -> Vec<usize> {
         self.open.values().map(|open| open.path.len()).collect()
@@ -1164,8 +1171,8 @@ impl<D: BlockIo> Volume<D> {
     }
 }
 
-/// The place that a cookie says. One of a directory that had no index then, and has one now, begins anew: what comes
-/// twice is not lost.
+/// The place of a cookie. If the directory had no index then and has one now, reading begins anew: entries may come
+/// twice, but none is lost.
 fn cursor_of(cookie: u64, is_indexed: bool) -> DirectoryCursor {
     match (cookie, is_indexed) {
         (END, true) => DirectoryCursor::End,
@@ -1179,7 +1186,7 @@ fn cursor_of(cookie: u64, is_indexed: bool) -> DirectoryCursor {
     }
 }
 
-/// A place as a cookie. The lowest bit of a hash is no part of it, and names of the same hash are at the same place.
+/// A place as a cookie. The lowest bit is not part of a hash, and names of the same hash have the same place.
 fn cookie_of(cursor: DirectoryCursor) -> u64 {
     match cursor {
         DirectoryCursor::Start => 0,
@@ -1191,7 +1198,7 @@ fn cookie_of(cursor: DirectoryCursor) -> u64 {
     }
 }
 
-/// A time of the interface, as it stands on the disk.
+/// A time of the interface, in the form of the disk.
 #[must_use]
 pub fn timestamp(nanoseconds: u64) -> Ext4Timestamp {
     let seconds = i64::try_from(nanoseconds / NANOSECONDS).unwrap_or(0);
@@ -1202,13 +1209,13 @@ fn permissions(bits: u32) -> Result<FilePermissions> {
     FilePermissions::new((bits & 0o7777) as u16).map_err(error)
 }
 
-/// The words of a path that leads into the disk, the first one last.
+/// The components of a path that leads to the disk, the first one last.
 fn inside(path: &str) -> Option<Vec<String>> {
     let words = on_disk(path)?;
     Some(words.into_iter().rev().map(ToOwned::to_owned).collect())
 }
 
-/// The words of a path, the first one last.
+/// The components of a path, the first one last.
 fn split(path: &str) -> Vec<String> {
     let words = path.rsplit('/');
     let words = words.filter(|word| !word.is_empty() && *word != ".");

@@ -1,4 +1,4 @@
-//! The queue, and the worker turn by turn: many clients, those that end, and what is synced together.
+//! The queue, and the worker turn by turn: many clients, clients that end, and requests that are synced together.
 
 use super::{wanted, Desk, Gate, Remote, Worker};
 use crate::tests::{fresh, mount, Memory};
@@ -61,7 +61,7 @@ impl Machine {
         Rc::new(Remote::new(&self.desk, 8).expect("a session"))
     }
 
-    /// Waits for a request: the worker does all that is before it.
+    /// Waits for a request: the worker does all requests before it.
     fn wait<T>(&mut self, mut asked: Later<T>) -> Result<T, Error> {
         loop {
             if let Poll::Ready(result) = poll(&mut asked) {
@@ -79,7 +79,7 @@ impl Machine {
     }
 }
 
-/// A request of a client, which is not begun yet.
+/// A request of a client that has not been polled yet.
 fn later<T, F: Future<Output = Result<T, Error>> + 'static>(
     client: &Rc<Remote<Memory>>,
     ask: impl FnOnce(Rc<Remote<Memory>>) -> F,
@@ -91,7 +91,7 @@ fn poll<T>(asked: &mut Later<T>) -> Poll<Result<T, Error>> {
     asked.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A file system that there was no memory to mount is mounted when there is some.
+/// A file system that could not be mounted for lack of memory is mounted when there is some.
 #[test]
 fn want_of_memory_is_not_for_ever() {
     let (disk, volume) = fresh();
@@ -115,8 +115,8 @@ fn want_of_memory_is_not_for_ever() {
     }
 }
 
-/// Whoever closes a file is not refused for want of memory: its client forgets it all the same, and it would be open
-/// here until the session ends.
+/// A close is not refused for lack of memory: the client forgets the file all the same, and it would stay open here
+/// until the session ends.
 #[test]
 fn what_is_closed_takes_no_memory() {
     for (method, number) in FilesClient::METHODS.iter().zip(1..) {
@@ -130,13 +130,13 @@ fn what_is_closed_takes_no_memory() {
     assert!(room >= clients.len(), "S2: room for {room} requests");
 }
 
-/// A disk that could not be read is mounted when it can be, and tried once a second at most until then; one with
-/// something else on it is not tried again.
+/// A disk that could not be read is mounted when it can be, and tried again after pauses that double from a second; one
+/// with something else on it is not tried again.
 #[test]
 fn a_disk_that_is_silent_at_first_is_not_so_for_ever() {
     let (disk, volume) = fresh();
     drop(volume);
-    // Whichever read of a mount fails: it may be a good one.
+    // Any read of a mount can fail, and the disk may still be good.
     let before = disk.reads();
     mount(&disk).expect("a volume");
     for read in 0..disk.reads() - before {
@@ -181,8 +181,8 @@ fn a_disk_that_is_silent_at_first_is_not_so_for_ever() {
     }
 }
 
-/// What was written to a file that stays open, and that nobody syncs, survives a loss of power some seconds later.
-/// While there is nothing to write back the worker waits without an end.
+/// Data written to a file that stays open, and that no client syncs, survives a loss of power some seconds later. While
+/// there is nothing to write back the worker waits without a deadline.
 #[test]
 fn what_is_written_is_durable_some_seconds_later() {
     let mut machine = Machine::new();
@@ -202,7 +202,7 @@ fn what_is_written_is_durable_some_seconds_later() {
         });
         assert_eq!(machine.wait(asked), Ok(100));
     };
-    // Written again and again: the first of it is not put off by the others.
+    // Further writes do not delay writing the first one back.
     for n in 0..5 {
         write(&mut machine, n * 100);
         assert_eq!(kept(&machine), 0, "not at once");
@@ -211,12 +211,12 @@ fn what_is_written_is_durable_some_seconds_later() {
         pass(1000);
     }
     let flushes = machine.disk.flushes();
-    // Nobody asks for anything: the worker's wait has ended.
+    // There are no requests: the worker's deadline has passed.
     assert!(clock() >= machine.worker.due.expect("a deadline"));
     assert!(!machine.worker.turn());
     assert!(machine.disk.flushes() > flushes);
     assert_eq!((machine.worker.due, kept(&machine)), (None, 500));
-    // Closed or synced before that it is not written a second time.
+    // Data that was synced or closed before is not written a second time.
     write(&mut machine, 500);
     let sync = later(&one, move |c| async move { c.sync(file).await });
     assert_eq!(machine.wait(sync), Ok(()));
@@ -227,7 +227,8 @@ fn what_is_written_is_durable_some_seconds_later() {
     assert_eq!(machine.disk.flushes(), flushes, "there is nothing to write");
 }
 
-/// While the worker waits for the disk the other thread refuses, opens and ends sessions; what it asks for waits.
+/// While the worker waits for the disk the other thread refuses requests, and opens and ends sessions; requests for the
+/// disk wait.
 #[test]
 fn nobody_waits_but_who_asked() {
     let mut machine = Machine::new();
@@ -255,14 +256,14 @@ fn nobody_waits_but_who_asked() {
     });
     assert_eq!(poll(&mut other), Poll::Pending);
     assert_eq!(machine.desk.waiting(), 2);
-    // Now it does, and each gets what it asked for.
+    // Now it does, and each client gets its answer.
     assert_eq!(machine.wait(slow), Ok(5000));
     let attr = services::fs::attr(&machine.wait(other).expect("attributes"));
     assert_eq!(attr.expect("attributes").size, 5000);
 }
 
-/// A client that ends while its request waits leaves nothing: the request is not done, and what the client had open is closed. One whose
-/// request is under way is forgotten, too.
+/// A client that ends while its request waits leaves nothing: the request is not done, and what the client had open is
+/// closed. A client whose request is under way leaves nothing, too.
 #[test]
 fn clients_end_while_their_requests_wait() {
     let mut machine = Machine::new();
@@ -281,7 +282,7 @@ fn clients_end_while_their_requests_wait() {
         assert_eq!(poll(&mut asked), Poll::Pending);
         drop(asked);
         assert_eq!(machine.desk.waiting(), 0, "round {round}");
-        // Under way when the client ends: it is open in a session that is no more.
+        // The request is under way when the client ends, and opens a file in a session that is gone.
         let mut asked = later(&one, |c| async move {
             c.open_file(CREATE, 0o644, "/disk/held".into()).await
         });
@@ -297,7 +298,7 @@ fn clients_end_while_their_requests_wait() {
         c.stat(true, "/disk/never".into(), ATTR_ROOM).await
     });
     assert_eq!(machine.wait(gone), Err(Error::NotFound));
-    // What was open without a name is gone: the last round has left nothing.
+    // The open file without a name is gone: the last round has left nothing.
     let usage = later(&other, |c| async move { c.usage().await });
     let (_, files, ..) = machine.wait(usage).expect("usage");
     let mut again = Machine::new();
@@ -306,7 +307,8 @@ fn clients_end_while_their_requests_wait() {
     assert_eq!(again.wait(usage).expect("usage").1, files);
 }
 
-/// Many clients at once: each finds what it wrote, and all that was written before a `sync` was asked for survives a loss of power.
+/// Many clients at once: each finds its data, and all data written before a `sync` was requested survives a loss of
+/// power.
 #[test]
 fn many_clients_and_one_sync() {
     const CLIENTS: usize = 40;
@@ -349,7 +351,7 @@ fn many_clients_and_one_sync() {
         assert_eq!(poll(sync), Poll::Ready(Ok(())));
     }
     assert!((1..=4).contains(&once), "{once} flushes");
-    // A later one is another one.
+    // A later `sync` is done separately.
     let file = files[1];
     let change = later(&clients[1], move |c| async move {
         c.write(file, 0, vec![9; 10]).await
@@ -359,7 +361,7 @@ fn many_clients_and_one_sync() {
     let sync = later(&clients[1], move |c| async move { c.sync(file).await });
     assert_eq!(machine.wait(sync), Ok(()));
     assert!(machine.disk.flushes() > before);
-    // The power goes: nothing was closed.
+    // Loss of power: nothing was closed.
     let desk = Arc::new(Desk::new());
     let mut next = Machine {
         worker: Worker::new(Arc::clone(&desk), mount(&machine.disk), clock),
@@ -381,7 +383,7 @@ fn many_clients_and_one_sync() {
     }
 }
 
-/// A `sync` does not overtake what its own client wrote, nor is it taken for done by one that has failed.
+/// A `sync` does not overtake the writes of its own client, and a failed `sync` does not count for others.
 #[test]
 fn a_sync_comes_after_what_was_written() {
     let mut machine = Machine::new();
@@ -396,10 +398,10 @@ fn a_sync_comes_after_what_was_written() {
     assert_eq!(poll(&mut sync), Poll::Pending);
     machine.worker.turn();
     assert_eq!(poll(&mut write), Poll::Ready(Ok(100)));
-    // It was behind the write in the queue, and is not done yet.
+    // The `sync` was behind the write in the queue, and is not done yet.
     assert_eq!(poll(&mut sync), Poll::Pending);
     assert_eq!(machine.wait(sync), Ok(()));
-    // No file system: each is told so.
+    // Without a file system each `sync` fails.
     let desk = Arc::new(Desk::new());
     let worker = Worker::new(Arc::clone(&desk), Err(Error::BadFormat), clock);
     let mut none = Machine {
@@ -414,7 +416,7 @@ fn a_sync_comes_after_what_was_written() {
     assert_eq!(none.wait(stat), Err(Error::BadFormat));
 }
 
-/// What asks for two paths finds them both.
+/// Requests with two paths arrive with both.
 #[test]
 fn requests_reach_the_disk_as_they_came() {
     let mut machine = Machine::new();
@@ -451,7 +453,7 @@ fn requests_reach_the_disk_as_they_came() {
     }
 }
 
-/// Who waits is woken by the worker, once.
+/// The worker wakes a waiting request, once.
 #[test]
 fn who_waits_is_woken() {
     struct Count(AtomicUsize);
