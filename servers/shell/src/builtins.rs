@@ -25,15 +25,15 @@ use crate::programs::Wait;
 use crate::progress;
 use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
 
-/// More stops of a process than its manager counts.
+/// More than the most stops of a process that its manager counts.
 const MAX_STOPS: u32 = 80;
 
-/// Builtins write here; it goes to the console, or where they are redirected, when they are done.
+/// The output of a builtin, which is written to the console or its redirection when the builtin is done.
 pub(crate) struct Output {
     pub(crate) text: String,
-    /// What they give beside text: a file, whose bytes follow it, and which then goes.
+    /// A file whose bytes follow the text, and which is then removed.
     pub(crate) file: Option<String>,
-    /// Whether that is what they are asked for: without it there is nothing to go on with.
+    /// Whether the file is the purpose of the command: without it the rest of a pipe must not run.
     pub(crate) is_passed: bool,
     /// Whether people read it.
     is_console: bool,
@@ -68,8 +68,8 @@ pub(crate) struct Builtin {
     /// What it does, as `help` shows it.
     help: &'static str,
     run: Run,
-    /// Whether it is meant even when it is to run in the background, where it is refused. The others
-    /// run as programs then.
+    /// Whether it is the builtin even in the background, where it is refused. In the background the other names run as
+    /// programs.
     pub(crate) always: bool,
 }
 
@@ -181,7 +181,7 @@ impl Shell {
         })
     }
 
-    /// The job that a word means, with its state brought up to date.
+    /// The job that a word names, after its state has been updated.
     fn job(&mut self, word: &str) -> Result<u32, Failure> {
         let number = self.jobs.number(word)?;
         self.look_at(number);
@@ -376,7 +376,7 @@ fn kill(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
     Err(sentences.join("\nkill: ").into())
 }
 
-/// What `native:7` or `linux:3` means, as `ps` lists them.
+/// The process that `native:7` or `linux:3` names, as in the list of `ps`.
 fn number_of(word: &str) -> Option<(Manager, Pid)> {
     let (manager, pid) = word.split_once(':')?;
     Some((Manager::from_name(manager)?, pid.parse().ok()?))
@@ -397,7 +397,8 @@ fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
         return Err(format!("{word}: no such job").into());
     };
     let (manager, pid) = (job.manager, job.pid);
-    // What it has started may run on, and is ended by it. A later job may have had its number.
+    // Processes that it has started may still run, and are ended through it. A later job may have had its process
+    // number.
     let is_its = job.has_ended() && shell.jobs.is_last_of_process(number);
     if is_its && shell.managers.kill_left(manager, pid) {
         shell.jobs.know(number);
@@ -406,7 +407,7 @@ fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
     let number = shell.live_job(word)?;
     let refused = |error: Error| Failure::from(format!("{word}: {}", error.text()));
     match shell.managers.kill(manager, pid) {
-        // It may have ended by itself meanwhile.
+        // The process may have ended by itself meanwhile.
         Ok(()) | Err(Error::Ended) => {}
         Err(error) => return Err(refused(error)),
     }
@@ -489,7 +490,7 @@ fn bg(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
     Ok(0)
 }
 
-/// Lets a job go on if it is stopped.
+/// Resumes a job if it is stopped.
 fn resume(shell: &mut Shell, number: u32) -> Result<(), Failure> {
     shell.jobs.touch(number);
     let Some(job) = shell
@@ -502,8 +503,8 @@ fn resume(shell: &mut Shell, number: u32) -> Result<(), Failure> {
     let (manager, pid) = (job.manager, job.pid);
     let resume = || -> Result<(), Error> {
         let process = shell.managers.process(manager, pid)?;
-        // It may have been stopped several times, by Ctrl-Z, by `--stop`, by a signal, and each is undone by itself.
-        // There are no more of them than this, and who stops itself again is left alone in the end.
+        // The process may have been stopped several times, by Ctrl-Z, by `--stop`, by a signal, and each stop has to be
+        // undone. The bound is above the most stops, and ends the loop for a process that stops itself again.
         for _ in 0..MAX_STOPS {
             process.resume()?;
             if process.status()? != Status::Stopped {
@@ -525,7 +526,7 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
     }
 }
 
-/// Does something that may take long, of which people are told how far it is.
+/// Makes a request that may take long, and shows its progress if people read the output.
 fn told<T>(output: &Output, what: &'static str, ask: impl FnOnce() -> T) -> T {
     match output.is_console {
         true => progress::told(what, ask),
@@ -534,9 +535,9 @@ fn told<T>(output: &Output, what: &'static str, ask: impl FnOnce() -> T) -> T {
 }
 
 impl Shell {
-    /// Asks the checkpointer, of which people are told how far it is. A thread of its own waits for the answer, so that
-    /// Ctrl-C gives it up: then nothing was saved or restored, unless it is done already. In that case the answer is
-    /// taken, and what was typed is left for who looks when the command has ended.
+    /// Makes a request to the checkpointer, and shows its progress. A thread of its own waits for the answer, so that
+    /// Ctrl-C can give the request up: then nothing is saved or restored. If the request is done already its answer is
+    /// taken, and the Ctrl-C is left for the check at the end of the command.
     fn ask<T: Send + 'static>(
         &mut self,
         output: &Output,
@@ -564,7 +565,7 @@ impl Shell {
                     is_given_up = true;
                     given.give_up();
                 }
-                // It cannot be stopped, and it is not meant for the next program.
+                // The request cannot be stopped, and Ctrl-Z is not meant for the next program.
                 Ok(Event::Suspend) => {}
                 _ => {
                     sys::thread_wait_interrupt();
@@ -580,7 +581,7 @@ impl Shell {
 }
 
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
-    // Also of one that names no process nothing is passed on.
+    // Set first, so that also after wrong arguments nothing is passed on.
     output.is_passed = arguments.last().is_some_and(|word| word == PIPE);
     let ways = ways::read(arguments);
     let Some((file, words)) = ways.file_and_words() else {
@@ -594,9 +595,9 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         return Err(format!("at most {MAX_PROCESSES} jobs can be saved together").into());
     }
     let mut named: Vec<(Manager, Pid)> = Vec::new();
-    // These are of no job of the shell.
+    // Processes that belong to no job of the shell.
     let mut others: Vec<Process> = Vec::new();
-    // Whoever is to save them gets the power over them.
+    // The control ports, which give the checkpointer power over the processes.
     let mut ports: Vec<RefAt> = Vec::new();
     for word in words {
         let refused = |error: Error| format!("{word}: {}", error.text());
@@ -628,7 +629,7 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
         rt::checkpoint::save_until(&ports, &path, How { parent, ..how }, given)
     };
     let saved = shell.ask(output, "checkpoint", save)?;
-    // They have been named until now.
+    // The ports were needed until now.
     drop(others);
     if file == PIPE {
         output.file = Some(own_path);
@@ -664,7 +665,7 @@ fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Resu
     shell.look_at_jobs();
     for (manager, name, process) in made.processes {
         let pid = process.pid();
-        // The image says how it is called.
+        // The name comes from the image, and is not trusted.
         let name = plain(&name);
         let Some(manager) = Manager::from_name(&manager) else {
             return Err(format!("{name}: there is no manager '{}'", plain(&manager)).into());

@@ -1,8 +1,8 @@
 //! The line editor.
 //!
-//! [`Editor`] takes bytes as a terminal sends them and says what to send back. It knows the keys of
-//! common terminals (ECMA-48 sequences as xterm sends them) and the control characters of Emacs.
-//! A line that is wider than the terminal is shown through a window that moves with the cursor.
+//! [`Editor`] takes bytes from a terminal and returns what to send back. It knows the keys of
+//! common terminals (ECMA-48 sequences as xterm sends them) and the control characters of Emacs. A
+//! line that is wider than the terminal is shown through a window that moves with the cursor.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -13,15 +13,15 @@ use alloc::vec::Vec;
 const HISTORY: usize = 500;
 /// Longest line.
 const MAX_LINE: usize = 4000;
-/// Columns of the terminal. A serial line does not tell.
+/// Columns of the terminal. A serial line does not report it.
 const COLUMNS: usize = 80;
 
-/// What a key did.
+/// The effect of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Goes on; this is to be sent to the terminal.
+    /// Editing continues; this text is to be sent to the terminal.
     Show(String),
-    /// The line is complete; this is to be sent to the terminal.
+    /// The line is complete; the second text is to be sent to the terminal.
     Line(String, String),
     /// Ctrl-C: the line is given up.
     Cancel(String),
@@ -41,7 +41,7 @@ enum Escape {
     Sequence(u32),
 }
 
-/// A line that is being edited, and those before it.
+/// A line that is being edited, and the history.
 #[derive(Debug)]
 pub struct Editor {
     prompt: String,
@@ -55,7 +55,7 @@ pub struct Editor {
     place: usize,
     /// The new line, while one of the history is shown.
     draft: Vec<char>,
-    /// What was cut last.
+    /// The text that was cut last.
     cut: Vec<char>,
     escape: Escape,
     /// The beginning of a UTF-8 sequence.
@@ -129,7 +129,7 @@ impl Editor {
                     self.nothing()
                 }
                 b';' => {
-                    // Only the last number tells: a modifier.
+                    // Only the last number matters: it is a modifier.
                     self.escape = Escape::Sequence(0);
                     self.nothing()
                 }
@@ -258,7 +258,8 @@ impl Editor {
             .splice(self.cursor..self.cursor, text.iter().copied());
         self.cursor += text.len();
         if at_end && self.left == self.window() {
-            // What is shown stays as it is, so that slow lines and logs see only what was typed.
+            // The rest of the row is unchanged, so that slow lines and logs get only the typed
+            // text.
             return Action::Show(text.iter().collect());
         }
         self.redraw()
@@ -354,7 +355,7 @@ impl Editor {
         Action::Show(self.shown())
     }
 
-    /// Prompt and line as they stand now, from the first column.
+    /// The present prompt and line, from the first column.
     fn shown(&self) -> String {
         let end = self.line.len().min(self.left + self.width());
         let visible: String = self.line[self.left..end].iter().collect();
@@ -462,7 +463,7 @@ mod tests {
             self
         }
 
-        /// What stands on the screen, and what was entered.
+        /// Checks the text on the screen, and the last line that was entered.
         fn check(&mut self, screen: &str, line: &str) {
             assert_eq!(self.screen.text(), screen);
             self.keys("\r");

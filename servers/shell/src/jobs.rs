@@ -1,8 +1,8 @@
 //! The table of jobs.
 //!
-//! A job has the lowest number that is free when it starts. Its number becomes free when the user
-//! knows that it has ended: it was waited for, killed, or reported. What became of it is kept until
-//! the number is given to another, so that one can still ask.
+//! A job has the lowest number that is free when it starts. Its number becomes free when the user knows that it has
+//! ended: it was waited for, killed, or reported. Its final state is kept until the number is given to another job, so
+//! that it can still be queried.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -39,7 +39,7 @@ impl Manager {
     }
 }
 
-/// What a job does.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Runs or waits.
@@ -78,13 +78,13 @@ impl State {
 /// A program that the shell has started, in the foreground or the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Who manages its process.
+    /// The manager of its process.
     pub manager: Manager,
     /// The number of its process.
     pub pid: Pid,
     /// How it was started.
     pub source: String,
-    /// What it does, as far as the shell knows.
+    /// Its state, as far as the shell knows.
     pub state: State,
     /// Whether the user knows that it has ended.
     known: bool,
@@ -140,7 +140,7 @@ impl Jobs {
         self.table.get(&number)
     }
 
-    /// Notes what the job does now.
+    /// Notes the state of the job.
     pub fn set_state(&mut self, number: u32, state: State) {
         if let Some(job) = self.table.get_mut(&number) {
             job.state = state;
@@ -155,7 +155,7 @@ impl Jobs {
         }
     }
 
-    /// Notes that the user knows the end of the job: its number is free.
+    /// Notes that the user knows that the job has ended: its number is free.
     pub fn know(&mut self, number: u32) {
         if let Some(job) = self.table.get_mut(&number) {
             job.known = job.has_ended();
@@ -194,8 +194,7 @@ impl Jobs {
             .map(|(number, _)| *number)
     }
 
-    /// Whether no job that was added later is, or was, the process with the number of this one: numbers of processes that
-    /// have ended are given to others.
+    /// Whether no job that was added later has or had the same process number: numbers of ended processes are reused.
     #[must_use]
     pub fn is_last_of_process(&self, number: u32) -> bool {
         let Some(job) = self.table.get(&number) else {
@@ -214,7 +213,7 @@ impl Jobs {
             .map(|(number, _)| number)
     }
 
-    /// The number in `%N` or `N`, of a job that there is or was.
+    /// The number in `%N` or `N`, of a job that exists or existed.
     ///
     /// # Errors
     /// A sentence.
@@ -254,10 +253,10 @@ mod tests {
             (1, 2, 3)
         );
         jobs.set_state(2, State::Ended(0));
-        // Nobody knows yet.
+        // The user does not know yet.
         assert_eq!(add(&mut jobs, 13), 4);
         jobs.know(2);
-        // It can still be asked for.
+        // It can still be queried.
         assert_eq!(jobs.number("%2"), Ok(2));
         assert_eq!(jobs.get(2).unwrap().state, State::Ended(0));
         assert_eq!(add(&mut jobs, 14), 2);

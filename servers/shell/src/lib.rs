@@ -1,11 +1,11 @@
-//! The shell and its small programs, as far as they can do without a machine.
+//! The shell and its small programs, the parts that make no kernel call.
 //!
-//! * [`mod@line`] cuts what is typed into commands, and says which of them a POSIX shell runs.
+//! * [`mod@line`] cuts the typed text into commands, and decides which of them a POSIX shell runs.
 //! * [`parse`] turns the others into words and redirections.
 //! * [`editor`] is the line editor: keys in, text for the terminal out.
 //! * [`jobs`] is the table of jobs and their numbers.
 //! * [`list`] shows processes, line by line.
-//! * [`ways`] are those of `checkpoint`.
+//! * [`ways`] are the options of `checkpoint`.
 //! * [`text`] has the small things: paths, durations, dates, ELF headers.
 //!
 //! `main.rs` is the shell, `tools.rs` the program behind `ls`, `cat`, `sleep` and the like.

@@ -1,32 +1,32 @@
-//! What the user has typed, cut into commands: those that the shell runs itself, and those that it hands to a POSIX shell.
+//! Cuts the typed text into commands: those that the shell runs itself, and those that it passes to a POSIX shell.
 //!
 //! The shell's own language ([`crate::parse`]) has words, quotes and redirections. A command that needs more (pipes,
-//! variables, patterns of file names, loops) goes as it was written to `sh -c`, as one job. Here only so much of the
-//! POSIX language is understood as tells where a command ends, and whether it goes on in the next line: quotes,
-//! compound commands, here documents.
+//! variables, patterns of file names, loops) is passed as written to `sh -c`, as one job. This module understands only
+//! as much of the POSIX language as it needs to find where a command ends, and whether it continues in the next line:
+//! quotes, compound commands, here documents.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::parse::{parse, Command, Fault};
 
-/// On what a command depends: how the one before it has ended.
+/// The condition under which a command runs: how the one before it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// On nothing.
+    /// No condition.
     Always,
-    /// On status 0 (`&&`).
+    /// After status 0 (`&&`).
     Success,
-    /// On another status (`||`).
+    /// After another status (`||`).
     Failure,
 }
 
-/// Who runs a command.
+/// What runs a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The shell.
     Own(Command),
-    /// The shell, and what it prints is the input of the rest, which a POSIX shell runs.
+    /// The shell, whose output is the input of the rest, which a POSIX shell runs.
     Piped(Command, String),
     /// A POSIX shell.
     Posix(String),
@@ -35,15 +35,15 @@ pub enum What {
 /// A command of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// On what it depends.
+    /// The condition under which it runs.
     pub when: When,
-    /// Who runs it.
+    /// What runs it.
     pub what: What,
-    /// Whether the shell goes on at once.
+    /// Whether the shell does not wait for it.
     pub background: bool,
 }
 
-/// What stands behind a command.
+/// The operator behind a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Next,
@@ -52,7 +52,7 @@ enum Operator {
     Or,
 }
 
-/// A command, as far as it has been looked at.
+/// A command, as far as it has been scanned.
 #[derive(Debug)]
 struct Piece {
     start: usize,
@@ -60,7 +60,7 @@ struct Piece {
     /// Where its first pipe is.
     pipe: Option<usize>,
     operator: Operator,
-    /// Whether a line or semicolon ends it, or nothing.
+    /// Whether the end of a line, a semicolon, or the end of the text ends it.
     semicolon: bool,
 }
 
@@ -74,7 +74,7 @@ enum Open {
     Parenthesis,
 }
 
-/// Looks for the ends of commands.
+/// Finds the ends of commands.
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -86,16 +86,16 @@ struct Scanner<'a> {
     pieces: Vec<Piece>,
     start: usize,
     pipe: Option<usize>,
-    /// What came last of the command that is being looked at.
+    /// The last token of the current command.
     last: Last,
 }
 
-/// What the last token of a command was.
+/// The kind of the last token of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
-    /// There is none yet.
+    /// No token yet.
     Nothing,
-    /// A pipe, behind which it goes on.
+    /// A pipe, behind which the command continues.
     Pipe,
     Other,
 }
@@ -181,13 +181,13 @@ impl Scanner<'_> {
         self.separate(from, operator, true);
     }
 
-    /// A command ends at `end`, unless it is a part of another one.
+    /// Ends a command at `end`, unless it is part of a compound one.
     fn separate(&mut self, end: usize, operator: Operator, semicolon: bool) {
         self.command = true;
         if !self.open.is_empty() {
             return;
         }
-        // A line that ends behind an operator or a pipe goes on in the next one.
+        // A line that ends behind an operator or a pipe continues in the next one.
         match self.last {
             Last::Nothing if !semicolon => {
                 self.start = self.at;
@@ -256,7 +256,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// A word, and what it opens or closes.
+    /// Scans a word, and the compound command that it opens or closes.
     fn word(&mut self) -> Result<(), Unfinished> {
         let start = self.at;
         let mut plain = true;
@@ -325,7 +325,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// From a quote to the one that closes it.
+    /// Skips from a quote to the closing one.
     fn quoted(&mut self, quote: char) -> Result<(), Unfinished> {
         self.at += 1;
         loop {
@@ -348,7 +348,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// From a parenthesis to the one that closes it.
+    /// Skips from a parenthesis to the closing one.
     fn parenthesis(&mut self) -> Result<(), Unfinished> {
         let mut depth = 0;
         loop {
@@ -375,8 +375,8 @@ impl Scanner<'_> {
     }
 }
 
-/// The commands of a text of one or several lines; nothing if it goes on in the next line, unless it is the `last`.
-/// `is_builtin` says which names are commands of the shell.
+/// The commands of a text of one or several lines; `None` if the text continues in the next line, unless this is the
+/// `last`. `is_builtin` says which names are commands of the shell.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
@@ -399,7 +399,7 @@ pub fn read(
     let pieces = match scanner.scan() {
         Ok(pieces) => pieces,
         Err(Unfinished) if !last => return Ok(None),
-        // The other shell says what is wrong with what is beyond this one.
+        // The POSIX shell reports errors in text that this shell does not understand.
         Err(Unfinished) => {
             return match parse(text) {
                 Err(Fault::Wrong(sentence)) => Err(sentence),
@@ -412,7 +412,7 @@ pub fn read(
         }
     };
     let mut items: Vec<Item> = Vec::new();
-    // Where the last item began in the text, if the next one may be joined to it.
+    // The beginning of the last item in the text, if the next one may be joined to it.
     let mut joined: Option<usize> = None;
     let mut when = When::Always;
     let mut chain = 0;
@@ -469,7 +469,7 @@ pub fn read(
     Ok(Some(items))
 }
 
-/// Who runs a command; nobody if there is none.
+/// What runs a command; `None` if there is no command.
 fn what_is(
     source: &str,
     piece: &Piece,
@@ -511,7 +511,7 @@ mod tests {
         matches!(name, "ps" | "jobs" | "checkpoint")
     }
 
-    /// Each command: on what it depends, who runs it, what it is.
+    /// Each command: its condition, what runs it, its text.
     fn shown(text: &str) -> Vec<String> {
         let items = read(text, false, is_builtin).unwrap().expect(text);
         let line = |item: &Item| {
@@ -617,7 +617,7 @@ mod tests {
             "f() {",
         ] {
             assert_eq!(read(text, false, is_builtin), Ok(None), "{text}");
-            // Nothing follows: whoever runs it says what is wrong.
+            // No line follows: the shell that runs it reports the error.
             let last = read(text, true, is_builtin);
             assert!(
                 last.is_err() || last.is_ok_and(|items| items.is_some()),
@@ -647,7 +647,7 @@ mod tests {
 
     #[test]
     fn any_text_is_read() {
-        // Whatever is typed ends in an answer, and cuts fall between characters.
+        // Every text gives a result, and cuts are between characters.
         let pieces = [
             "'", "\"", "`", "$(", ")", "(", "${", "}", "\\", "\n", ";", "&", "|", "<<", "<", ">",
             "é", "if", "fi", "case", "esac", " ", "#",

@@ -7,10 +7,10 @@ use services::process::Info;
 
 use crate::jobs::{Manager, State};
 
-/// The line above all processes, behind what says whose job each is.
+/// The heading of the list of processes, behind the column for jobs.
 pub const HEADING: &str = "KIND      PID  STATE       KB  OBJECTS  COMMAND";
 
-/// A process: a line as [`HEADING`] has it.
+/// The line of a process below [`HEADING`].
 #[must_use]
 pub fn process(manager: Manager, info: &Info) -> String {
     format!(

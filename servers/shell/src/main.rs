@@ -1,14 +1,13 @@
 //! The shell.
 //!
-//! Started with the path of a script it runs that and powers the machine off; otherwise it talks to
-//! whoever sits at the console. Programs are processes of the managers `native` and `linux`; the
-//! shell keeps a table of those that run in the background. Whenever it waits, it waits for an
-//! interrupt of its first thread, which others of its threads send that wait for the console and for the program in the foreground,
-//! and then looks again.
+//! Started with the path of a script it runs that and powers the machine off; otherwise it reads commands from the
+//! console. Programs are processes of the managers `native` and `linux`; the shell keeps a table of those that run in
+//! the background. It waits only for interrupts of its first thread, and then checks again. Its other threads, which
+//! wait for the console and for the program in the foreground, send these interrupts.
 //!
 //! * [`builtins`] has the commands that are part of the shell.
 //! * [`programs`] finds, starts and waits for programs.
-//! * [`posix`] hands to a POSIX shell what is beyond this one's language.
+//! * [`posix`] passes commands beyond this shell's language to a POSIX shell.
 #![no_std]
 #![no_main]
 
@@ -38,7 +37,7 @@ rt::entry!(main);
 const USAGE: u8 = 2;
 /// Exit status of a file that cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// Exit status of a command that is not there.
+/// Exit status of a command that does not exist.
 const UNKNOWN_COMMAND: u8 = 127;
 /// Exit status of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -54,17 +53,17 @@ const DRAIN: u64 = 60_000_000_000;
 /// Most bytes of a command of several lines.
 const MAX_TEXT: usize = 64 << 10;
 
-/// What came of reading a line from the console.
+/// The result of reading a line from the console.
 enum Typed {
     /// A line.
     Line(String),
-    /// It was given up by Ctrl-C.
+    /// The line was given up by Ctrl-C.
     Cancelled,
     /// The end of input.
     End,
 }
 
-/// Why a command failed: its exit status, and a sentence for the console, unless all is said.
+/// Why a command failed: its exit status, and a sentence for the console, empty if the error was reported already.
 #[derive(Debug)]
 struct Failure {
     status: u8,
@@ -94,13 +93,13 @@ struct Shell {
     cwd: String,
     jobs: Jobs,
     managers: Managers,
-    /// The POSIX shell, when it has been looked for.
+    /// The POSIX shell, once it has been found.
     posix: Option<&'static str>,
     /// Control of the console.
     console: ConsoleControlClient,
     /// Exit status of the last command.
     status: u8,
-    /// Whether Ctrl-C was typed for the command that has just ended, and was not told to a program.
+    /// Whether Ctrl-C was typed for the command that has just ended, and not sent to a program.
     interrupted: bool,
     /// Set when the shell is to end, with this status.
     exit: Option<u8>,
@@ -132,8 +131,8 @@ impl Shell {
         })
     }
 
-    /// Runs the commands of a text; the status is that of the last one. False, and nothing is run: it goes on in the
-    /// next line, unless it is the `last`.
+    /// Runs the commands of a text; the status is that of the last one. Returns false, and runs nothing, if the text
+    /// continues in the next line, unless this is the `last`.
     fn run(&mut self, text: &str, last: bool) -> bool {
         let items = match line::read(text, last, |name| builtins::find(name).is_some()) {
             Ok(Some(items)) => items,
@@ -162,7 +161,8 @@ impl Shell {
         true
     }
 
-    /// Whether Ctrl-C was typed for what has just ended. What was typed for it is not told to what comes next.
+    /// Whether Ctrl-C was typed for the command that has just ended. Drops its events, which are not meant for the next
+    /// command.
     fn was_interrupted(&mut self) -> bool {
         while let Ok(event @ (Event::Interrupt | Event::Suspend)) = self.console.take_event() {
             self.interrupted |= event == Event::Interrupt;
@@ -211,7 +211,7 @@ impl Shell {
         self.told(result)
     }
 
-    /// Says what is wrong, if anything is; returns the status.
+    /// Reports an error, if any; returns the status.
     fn told(&self, result: Result<u8, Failure>) -> u8 {
         match result {
             Ok(status) => status,
@@ -224,8 +224,8 @@ impl Shell {
         }
     }
 
-    /// Runs what stands behind `time`, and tells how long it took. On a machine that counts
-    /// instructions a nanosecond is an instruction.
+    /// Runs the command behind `time`, and reports how long it took. On a machine that counts instructions a nanosecond
+    /// is an instruction.
     fn time(&mut self, run: impl FnOnce(&mut Self) -> u8) -> u8 {
         let start = rt::time::now();
         let status = run(self);
@@ -238,14 +238,14 @@ impl Shell {
         status
     }
 
-    /// Notes what became of the jobs since the last look.
+    /// Updates the states of all jobs.
     fn look_at_jobs(&mut self) {
         for number in self.jobs.live() {
             self.look_at(number);
         }
     }
 
-    /// Notes what became of a job; of one that has ended nothing but its status is kept.
+    /// Updates the state of a job; for one that has ended only its status is kept.
     fn look_at(&mut self, number: u32) {
         let Some(job) = self.jobs.get(number).filter(|job| !job.has_ended()) else {
             return;
@@ -277,7 +277,7 @@ impl Shell {
         }
     }
 
-    /// Adds a job and, to a person, tells its number.
+    /// Adds a job and, in an interactive shell, prints its number.
     fn add_job(&mut self, manager: Manager, pid: u32, source: &str, state: State) -> u32 {
         let number = self.jobs.add(manager, pid, source.to_string(), state);
         if self.interactive {
@@ -286,7 +286,7 @@ impl Shell {
         number
     }
 
-    /// Reads commands from the console until the user has enough.
+    /// Reads commands from the console until the shell is to end.
     fn talk(&mut self) {
         let mut editor = Editor::new();
         say("Fermata. Type help for help.\n");
@@ -328,7 +328,7 @@ impl Shell {
     fn read_line(&mut self, editor: &mut Editor, prompt: &str) -> Typed {
         say(&editor.begin(prompt));
         loop {
-            // One key at a time: what comes after the line belongs to the command.
+            // One key at a time, since bytes behind the line are input of the command.
             let mut key = [0];
             match self.console.read_keys(&mut key) {
                 Ok(1) => {}

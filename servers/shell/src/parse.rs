@@ -1,20 +1,20 @@
 //! The language of the shell.
 //!
-//! A line is a list of commands, each ended by `;` or `&` or the end of the line. A command is
-//! words and redirections. `#` at the beginning of a word starts a comment. Single quotes keep
-//! everything, double quotes everything but `\`, and `\` the next character. What a POSIX shell
-//! would do and this one does not is [`Fault::Posix`], never passed on as something else.
+//! A line is a list of commands, each ended by `;` or `&` or the end of the line. A command is words and redirections.
+//! `#` at the beginning of a word starts a comment. Single quotes keep everything, double quotes everything but `\`,
+//! and `\` the next character. Text with a meaning only in a POSIX shell is [`Fault::Posix`], and never taken
+//! literally.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Why a line is no list of commands of this language.
+/// Why a line is not a list of commands in this language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is wrong: a sentence that says how.
+    /// The line is wrong, as this sentence says.
     Wrong(String),
-    /// It means something in the language of a POSIX shell only.
+    /// The line has a meaning only in a POSIX shell.
     Posix,
 }
 
@@ -30,7 +30,8 @@ impl From<String> for Fault {
     }
 }
 
-/// Words that begin something else than a simple command, and commands that change the state of a shell that this one does not have.
+/// Words that begin something other than a simple command, and commands that change state which this shell does not
+/// have.
 const POSIX_WORDS: [&str; 46] = [
     "!", ".", "[[", "alias", "break", "case", "command", "continue", "declare", "do", "done",
     "elif", "else", "esac", "eval", "exec", "export", "fi", "for", "function", "getopts", "hash",
@@ -46,18 +47,18 @@ pub struct Redirection {
     pub stream: usize,
     /// The file, as it was written.
     pub path: String,
-    /// Whether output goes behind what is there.
+    /// Whether output is appended to the file.
     pub append: bool,
 }
 
-/// A command of a line: its words, and where its input and output go.
+/// A command of a line: its words and redirections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its words; never empty.
     pub words: Vec<String>,
     /// Its redirections, in order.
     pub redirections: Vec<Redirection>,
-    /// Whether the shell goes on at once.
+    /// Whether the shell does not wait for it.
     pub background: bool,
     /// How it was written.
     pub source: String,
@@ -80,7 +81,7 @@ struct Lexer<'a> {
 /// The commands of a line.
 ///
 /// # Errors
-/// It is none.
+/// Why the line is no list of commands.
 pub fn parse(line: &str) -> Result<Vec<Command>, Fault> {
     let mut lexer = Lexer { line, at: 0 };
     let mut commands = Vec::new();
@@ -111,7 +112,7 @@ pub fn parse(line: &str) -> Result<Vec<Command>, Fault> {
                 let background = token == Some(Token::Ampersand);
                 if words.is_empty() {
                     if !redirections.is_empty() {
-                        // It makes an empty file.
+                        // A redirection alone makes an empty file.
                         return Err(Fault::Posix);
                     }
                     if token.is_none() {
@@ -211,7 +212,7 @@ impl Lexer<'_> {
 
     fn word(&mut self, first: bool) -> Result<String, Fault> {
         let mut word = String::new();
-        // Whether it is a pattern of file names, or begins with the name of a home directory.
+        // Whether the word is a pattern of file names, or begins with `~`.
         let mut pattern = self.peek() == Some('~');
         // How much of the word came before the first quote.
         let mut unquoted = None;
@@ -288,7 +289,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A dollar sign stands for itself where no name follows.
+    /// A dollar sign stands for itself if no name follows.
     fn dollar(&mut self, word: &mut String) -> Result<(), Fault> {
         if self.bump() == Some('`') || self.peek() == Some('(') {
             return Err(Fault::Posix);

@@ -1,8 +1,8 @@
-//! What is beyond the shell's own language: a POSIX shell runs it, as one job.
+//! Commands beyond the shell's own language, which a POSIX shell runs, each as one job.
 //!
-//! Each command is a process of its own. Variables and the working directory go from one to the next by two files,
-//! which that shell writes at its end and reads at its beginning: this one does not look at the variables. Functions
-//! and aliases last for one command.
+//! Each command is a process of its own. Variables and the working directory are passed from one to the next in two
+//! files, which the POSIX shell writes at its end and reads at its beginning: this shell does not read the variables.
+//! Functions and aliases last for one command.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,18 +19,18 @@ use services::process::Stdio;
 use crate::programs::Request;
 use crate::{builtins, Failure, Shell, NOT_EXECUTABLE};
 
-/// POSIX shells, the one that is taken first: what a user brings is liked better.
+/// POSIX shells in order of preference: those that a user has added come first.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
-/// Where the state is that goes from one command to the next.
+/// The directory of the state that is passed from one command to the next.
 const DIRECTORY: &str = "/run/shell";
-/// What the shell is called with: what it does stands in a variable, so that lists of processes show the command.
+/// The argument of the POSIX shell: the script is in a variable, so that lists of processes show the command.
 const START: &str = "eval \"$RUN\"";
-/// What the shell does first: `$1` is the command, `$2` the directory, `$3` the last status.
+/// The beginning of the script: `$1` is the command, `$2` the directory, `$3` the last status.
 const BEGIN: &str = "unset RUN; cd \"$2\"; ";
-/// It reads what earlier commands have set, which anybody could have written: not in a command that is trusted. What this one sets is
-/// exported, and so is known to the next one.
+/// Reads the variables that earlier commands have set. Any program could have written that file, so a trusted command
+/// does not read it. Variables that the command sets are exported, and so are passed to the next one.
 const READ: &str = "[ -f /run/shell/variables ] && . /run/shell/variables; cd \"$2\" && set -a; ";
-/// And does at its end, if it is not in the background.
+/// Writes the state at the end, if the command is not in the background.
 const KEEP: &str =
     "trap '{ export -p > /run/shell/variables; pwd > /run/shell/directory; } 2> /dev/null' EXIT; ";
 /// The command itself.
@@ -40,7 +40,7 @@ const RUN: &str = "eval \"set --; $1
 const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1
 \"";
 
-/// What a file says that anybody could have written. `None`: there is none, or more in it than a path can have.
+/// The contents of a file that any program could have written. `None` if there is none, or it is longer than a path.
 fn said(path: &str) -> Option<Vec<u8>> {
     let file = File::open(path, Flags::default(), 0).ok()?;
     let opened = file.opened();
@@ -52,7 +52,7 @@ fn said(path: &str) -> Option<Vec<u8>> {
 }
 
 impl Shell {
-    /// Has a POSIX shell run a text. Its input may come from a file.
+    /// Lets a POSIX shell run a text. Its input may come from a file.
     pub(crate) fn posix(
         &mut self,
         text: &str,
@@ -71,7 +71,7 @@ impl Shell {
         }
         let keeps = !background && !trusted;
         if keeps {
-            // Without the directory nothing is kept, and the command runs.
+            // Without the directory no state is kept, but the command runs.
             let _ = fs::mkdir(DIRECTORY, 0o755);
             script.push_str(KEEP);
         }
@@ -107,7 +107,7 @@ impl Shell {
         Ok(status)
     }
 
-    /// The working directory is the one in which the command has ended.
+    /// Changes to the working directory in which the command has ended.
     fn follow(&mut self) {
         let Some(text) = said(&format!("{DIRECTORY}/directory")) else {
             return;
@@ -133,7 +133,7 @@ impl Shell {
         found.ok_or(Failure::new(NOT_EXECUTABLE, sentence))
     }
 
-    /// Runs a command of the shell, and has a POSIX shell run the rest with what it prints as input.
+    /// Runs a command of the shell, and lets a POSIX shell run the rest with its output as input.
     pub(crate) fn piped(
         &mut self,
         command: &Command,
@@ -146,18 +146,18 @@ impl Shell {
         let mut output = builtins::Output::new(false);
         let result = self.builtin_into(builtin, command, &mut output);
         if output.is_passed && (self.interrupted || !matches!(result, Ok(0))) {
-            // The rest would read nothing, and could take that for all of it: who ends a program when it has been moved
-            // would lose it.
+            // The rest would read an empty input, and could take it for a complete image: a user who ends the program
+            // after moving it so would lose it.
             if let Some(file) = output.file {
                 let _ = fs::unlink(&file);
             }
             return result;
         }
-        // What it could not do it says, and the rest gets what there is.
+        // The command's error is reported, and the rest gets the output that there is.
         self.told(result);
         if let Some(file) = output.file {
             let result = self.posix(rest, background, Some(file.clone()));
-            // Who reads it has it open by now.
+            // Its reader has it open by now.
             let _ = fs::unlink(&file);
             return result;
         }

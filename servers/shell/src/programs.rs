@@ -19,12 +19,12 @@ use services::process::{Info, Pid, Start, Status, Stdio};
 
 use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
-/// Where programs are that are called by their name alone.
+/// The directories of programs that are called by name alone.
 const DIRECTORIES: [&str; 3] = ["/bin", "/sbin", "/usr/local/bin"];
 /// The program behind [`TOOLS`].
 const TOOLS_PATH: &str = "/sbin/tools";
-/// Small programs of the shell's own, and the letters of their options. They come before those in [`DIRECTORIES`], which are meant when
-/// other options are given.
+/// Small programs of the shell's own, and the letters of their options. They take precedence over those in
+/// [`DIRECTORIES`], which run if other options are given.
 const TOOLS: [(&str, &str); 15] = [
     ("cat", "u"),
     ("cmp", ""),
@@ -43,7 +43,7 @@ const TOOLS: [(&str, &str); 15] = [
     ("true", ""),
 ];
 
-/// Whether a command is one of the shell's own small programs.
+/// Whether a command calls one of the shell's own small programs.
 fn is_tool(words: &[String]) -> bool {
     let Some((name, arguments)) = words.split_first() else {
         return false;
@@ -65,16 +65,16 @@ const ENVIRONMENT: [&str; 3] = [
     "HOME=/",
     "TERM=vt100",
 ];
-/// How long to wait for a server to be there, in nanoseconds: the machine may just have started.
+/// How long to wait until a server is registered, in nanoseconds: the machine may just have started.
 const PATIENCE: u64 = 5_000_000_000;
 
 /// The managers of processes, and the processes that the shell holds.
 pub(crate) struct Managers {
     clients: BTreeMap<Manager, Client>,
-    /// The processes that the shell has started or restored, with their control ports, until the shell has noted their
-    /// ends.
+    /// The processes that the shell has started or restored, with their control ports, until the shell has noted that
+    /// they have ended.
     processes: BTreeMap<(Manager, Pid), Process>,
-    /// Those that have ended and whose trees run on: until these have ended, too, they have their numbers.
+    /// Processes that have ended and whose trees still run: they keep their numbers until the trees have ended, too.
     ended: BTreeMap<(Manager, Pid), Process>,
     /// The shell's thread.
     thread: Ref,
@@ -107,7 +107,7 @@ impl Managers {
         rt::system::supervisor(manager.name())?.list()
     }
 
-    /// Takes hold of a process.
+    /// Adds a process that the shell holds.
     pub(crate) fn hold(&mut self, manager: Manager, process: Process) -> Pid {
         let pid = process.pid();
         self.ended.retain(|_, process| process.status().is_ok());
@@ -115,7 +115,7 @@ impl Managers {
         pid
     }
 
-    /// What interrupts the shell's thread.
+    /// A reference by which others interrupt the shell's thread.
     pub(crate) fn waker(&self) -> Result<Ref, Error> {
         self.thread.copy().map_err(rt::error_of)
     }
@@ -136,13 +136,12 @@ impl Managers {
         self.processes.get(&(manager, pid)).ok_or(Error::Ended)
     }
 
-    /// What a process does; one that has ended is forgotten by its manager. `None` when the manager
-    /// does not say.
+    /// The state of a process; reaps one that has ended. `None` if the manager does not answer.
     pub(crate) fn state(&mut self, manager: Manager, pid: Pid) -> Option<State> {
         let status = self.process(manager, pid).and_then(Process::status);
         let state = match status {
             Ok(status) => State::from_status(status),
-            // Nobody but the shell forgets a process; if it is not known it ended with its manager.
+            // Only the shell reaps its processes; an unknown one has ended with its manager.
             Err(Error::NotFound | Error::Ended) => State::Ended(137),
             Err(_) => return None,
         };
@@ -157,18 +156,19 @@ impl Managers {
         self.process(manager, pid)?.kill()
     }
 
-    /// Lets the manager forget a process that has ended: its status.
+    /// Reaps a process that has ended, and returns its status.
     pub(crate) fn reap(&mut self, manager: Manager, pid: Pid) -> Option<State> {
         let process = self.processes.remove(&(manager, pid))?;
         let state = process.reap().ok().map(State::from_status);
-        // Its control port lives as long as what it has started, and means that and nothing else, as its number does not.
+        // The control port lives as long as the processes that it has started, and names only those, while its number
+        // can be reused.
         if process.status().is_ok() {
             self.ended.insert((manager, pid), process);
         }
         state
     }
 
-    /// Ends what a process that has ended had started: whether there was any.
+    /// Ends the processes that an ended process had started. Returns whether there were any.
     pub(crate) fn kill_left(&mut self, manager: Manager, pid: Pid) -> bool {
         let process = self.ended.remove(&(manager, pid));
         process.is_some_and(|process| process.kill().is_ok())
@@ -187,20 +187,20 @@ pub(crate) enum Wait {
     Suspend,
 }
 
-/// A program that is to be started.
+/// A request to start a program.
 pub(crate) struct Request<'a> {
-    /// As the user called it.
+    /// The name by which the user called it.
     pub(crate) name: &'a str,
     pub(crate) path: &'a str,
     pub(crate) manager: Manager,
     pub(crate) args: Vec<String>,
-    /// What its environment has beside the usual.
+    /// An addition to its usual environment.
     pub(crate) env: Option<String>,
     pub(crate) stdio: Vec<Stdio>,
-    /// What the user has typed.
+    /// The text that the user has typed.
     pub(crate) source: &'a str,
     pub(crate) background: bool,
-    /// Whether it gets what the shell has: the system port.
+    /// Whether it gets the system port.
     pub(crate) trusted: bool,
 }
 
@@ -211,7 +211,7 @@ struct Program {
 }
 
 impl Shell {
-    /// Finds the program that a command means.
+    /// Finds the program that a command calls.
     fn find_program(&self, words: &[String]) -> Result<Program, Failure> {
         let name = words[0].as_str();
         let other = || {
@@ -283,8 +283,8 @@ impl Shell {
         }
     }
 
-    /// Opens or makes the file of a redirection, so that what is wrong is said before anything
-    /// runs; returns where the stream goes.
+    /// Opens or makes the file of a redirection, so that errors are reported before anything runs; returns the target
+    /// of the stream.
     pub(crate) fn redirect(&self, redirection: &Redirection) -> Result<Stdio, Failure> {
         let path = absolute_path(&self.cwd, &redirection.path);
         let open = || -> Result<fs::Opened, Error> {
@@ -322,8 +322,7 @@ impl Shell {
         Ok(streams)
     }
 
-    /// Starts a program; waits for it unless it runs in the background. One that is trusted gets what
-    /// the shell has: the system port.
+    /// Starts a program; waits for it unless it runs in the background. A trusted one gets the system port.
     pub(crate) fn program(&mut self, command: &Command, trusted: bool) -> Result<u8, Failure> {
         let name = command.words[0].as_str();
         let program = self.find_program(&command.words)?;
@@ -422,7 +421,7 @@ impl Shell {
         }
     }
 
-    /// The job has ended, and the user knows.
+    /// Notes that the job has ended, and that the user knows.
     fn forget(&mut self, number: Option<u32>, status: u8) {
         if let Some(number) = number {
             self.jobs.set_state(number, State::Ended(status));
@@ -430,8 +429,8 @@ impl Shell {
         }
     }
 
-    /// Waits until a process ends or is stopped, or the user wants something. Meanwhile it is in the foreground
-    /// of the console.
+    /// Waits until a process ends or is stopped, or the user types Ctrl-C or Ctrl-Z. Meanwhile the process is in the
+    /// foreground of the console.
     pub(crate) fn wait_for(&mut self, manager: Manager, pid: Pid) -> Wait {
         let job = match manager {
             Manager::Native => Job::from(pid),
@@ -445,7 +444,7 @@ impl Shell {
         wait
     }
 
-    /// Tells a process what was typed: whether it gets it.
+    /// Tells the manager of a process which key was typed. Returns whether the process gets a signal.
     fn tell(&self, manager: Manager, pid: Pid, suspend: bool) -> bool {
         let process = self.managers.process(manager, pid);
         process
@@ -464,7 +463,7 @@ impl Shell {
                 None => return Wait::Ended(137),
             }
             match self.console.take_event() {
-                // There may be another event, of which nothing tells any more. The process may have ended by this one.
+                // There may be another event, without a further interrupt. The process may have ended by this one.
                 Ok(Event::Interrupt) if self.tell(manager, pid, false) => continue,
                 Ok(Event::Interrupt) => return Wait::Interrupt,
                 Ok(Event::Suspend) if self.tell(manager, pid, true) => continue,

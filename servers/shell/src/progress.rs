@@ -1,7 +1,7 @@
-//! How far the checkpointer is with something long, at the console.
+//! Shows the progress of long requests to the checkpointer at the console.
 //!
-//! A thread says it, in a line that is rewritten: the one that asked waits for the answer. There is one such thread,
-//! from the first time on, however often is asked: it sleeps while nothing takes long.
+//! A thread prints it, in a line that it rewrites, since the thread of the request waits for the answer. There is one
+//! such thread, from the first request on: it sleeps while there is no long request.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use rt::sync::Mutex;
 use rt::{sys, time, Error};
 use services::checkpoint::CheckpointClient;
 
-/// What takes no longer is not told, and how often the rest is, in nanoseconds.
+/// The time after which progress is shown, and the interval at which it is updated, in nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 const EVERY: u64 = 500_000_000;
 /// Bytes of a megabyte.
@@ -25,21 +25,21 @@ static TOLD: Mutex<Told> = Mutex::new(Told {
 
 struct Told {
     thread: Option<Ref>,
-    /// That of the last request.
+    /// The number of the last request.
     number: u64,
-    /// What is being done: its number, what it is called, and since when.
+    /// The current request: its number, its name, and when it began.
     request: Option<(u64, &'static str, u64)>,
-    /// How long the line is that stands at the console.
+    /// The length of the line that is shown at the console.
     length: usize,
 }
 
 impl Told {
-    /// Something is begun: its number.
+    /// Begins a request, and returns its number.
     fn begin(&mut self, what: &'static str) -> u64 {
         self.number += 1;
         self.request = Some((self.number, what, time::now()));
         if self.thread.is_none() {
-            // Without a thread nothing is said.
+            // Without a thread no progress is shown.
             let thread = rt::thread::spawn(watch).and_then(|thread| thread.reference());
             self.thread = thread.ok();
         }
@@ -49,7 +49,7 @@ impl Told {
         self.number
     }
 
-    /// It is done: nothing of it is left at the console.
+    /// Ends a request, and removes its line from the console.
     fn end(&mut self, number: u64) {
         if self.request.is_some_and(|request| request.0 == number) {
             self.request = None;
@@ -69,8 +69,8 @@ impl Told {
     }
 }
 
-/// Does what is asked of the checkpointer, and if that takes long says at the console how far it is: `what` it does,
-/// and how many megabytes of how many are done.
+/// Makes a request to the checkpointer, and if it takes long shows its progress at the console: its name `what`, and
+/// how many megabytes of how many are done.
 pub(crate) fn told<T>(what: &'static str, ask: impl FnOnce() -> T) -> T {
     let number = TOLD.lock().begin(what);
     let came = ask();
@@ -105,7 +105,7 @@ fn watch() {
     }
 }
 
-/// What is said of so many bytes of so many, of which it may not be known how many they are.
+/// The line for `done` bytes of `all`, which is 0 if it is not known.
 fn line(what: &str, done: u64, all: u64) -> String {
     let done = done / MB;
     match all {
@@ -114,7 +114,7 @@ fn line(what: &str, done: u64, all: u64) -> String {
     }
 }
 
-/// How far the request of this job is.
+/// The progress of this job's request.
 fn progress(session: &mut Option<CheckpointClient>) -> Result<(u64, u64), Error> {
     let session = match session {
         Some(session) => session,

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use process::executable::is_native;
 use rt::fs::mode;
 
-/// `path` as an absolute path: relative ones begin in `cwd`. `.`, `..` and double slashes go,
-/// before symbolic links are looked at.
+/// `path` as an absolute path: relative ones begin in `cwd`. Removes `.`, `..` and double slashes, without regard to
+/// symbolic links.
 #[must_use]
 pub fn clean_path(cwd: &str, path: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
@@ -32,8 +32,7 @@ pub fn clean_path(cwd: &str, path: &str) -> String {
     clean
 }
 
-/// `path` as an absolute path that means exactly the same: the file system resolves `..`, and a
-/// slash at the end stays.
+/// `path` as an absolute path with exactly the same meaning: the file system resolves `..`, and a trailing slash stays.
 #[must_use]
 pub fn absolute_path(cwd: &str, path: &str) -> String {
     if path.starts_with('/') || path.is_empty() {
@@ -43,7 +42,7 @@ pub fn absolute_path(cwd: &str, path: &str) -> String {
     }
 }
 
-/// The last name in a path, without slashes at its end.
+/// The last name in a path, without trailing slashes.
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     let path = path.trim_end_matches('/');
@@ -56,8 +55,8 @@ pub fn join(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.trim_end_matches('/'))
 }
 
-/// A duration in seconds, with decimals, as nanoseconds. What is below a nanosecond is dropped; what
-/// is too long to count is the longest that can be.
+/// A duration in seconds, with decimals, as nanoseconds. Fractions of a nanosecond are dropped; a duration that is too
+/// long becomes the longest possible.
 #[must_use]
 pub fn duration(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -91,7 +90,7 @@ pub fn exit_status(text: &str) -> Option<u8> {
 #[must_use]
 pub fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that the day that leap years add is their last.
+    // Years begin in March here, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -147,8 +146,8 @@ pub fn echo(arguments: &[String]) -> String {
     text
 }
 
-/// The options of a command line, and what is left. An option is a letter after `-`; several can
-/// stand together; `--` ends them.
+/// The options of a command line, and the remaining arguments. An option is a letter after `-`; several can stand
+/// together; `--` ends them.
 ///
 /// # Errors
 /// The option that is not among `known`.
@@ -183,12 +182,12 @@ pub enum Executable {
     Native,
     /// A program for Linux.
     Linux,
-    /// None that this machine knows.
+    /// Nothing on this machine.
     Unknown,
 }
 
-/// Who runs a file whose first bytes are these. What is wrong with any other ELF file, the Linux
-/// personality says.
+/// What runs a file with these first bytes. Scripts and other ELF files count as Linux's, and the personality reports
+/// what is wrong with it.
 #[must_use]
 pub fn executable(head: &[u8]) -> Executable {
     match head {
@@ -198,7 +197,7 @@ pub fn executable(head: &[u8]) -> Executable {
     }
 }
 
-/// Bytes of a file that [`executable`] needs: headers and notes stand near the beginning.
+/// Bytes of a file that [`executable`] needs: headers and notes are near the beginning.
 pub const HEAD: u32 = 4096;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! The small programs of the shell, in one executable: the first argument says which.
+//! The small programs of the shell, in one executable: the first argument selects one.
 //!
-//! They are ordinary native programs: they can be stopped, saved and restored like any other. So
-//! nothing here may rely on what is not in the program's own memory: deadlines are absolute, and a
-//! file is found again by its path.
+//! They are ordinary native programs: they can be stopped, saved and restored like any other. So nothing here may rely
+//! on state outside of the program's own memory: deadlines are absolute, and a file is found again by its path.
 #![no_std]
 #![no_main]
 
@@ -44,7 +43,7 @@ enum Failure {
 
 type Done = Result<(), Failure>;
 
-/// A path as the user wrote it and as the file system wants it.
+/// The absolute path for a path as the user wrote it.
 fn place(path: &str) -> String {
     absolute_path(&rt::start().cwd, path)
 }
@@ -127,7 +126,7 @@ fn today(arguments: &[String]) -> Done {
     Ok(())
 }
 
-/// The process that a word means: `native:7`, or the number of one of Linux.
+/// The process that a word names: `native:7`, or the number of a Linux process.
 fn process(word: &str) -> Result<Process, Failure> {
     let (manager, pid) = word
         .split_once(':')
@@ -144,7 +143,8 @@ fn process(word: &str) -> Result<Process, Failure> {
     }
 }
 
-/// Lists all processes, Fermata's own and those of Linux, or does something to some of them. Needs the system port, as [`checkpoint`].
+/// Lists all processes, Fermata's own and those of Linux, or ends, stops or resumes some of them. Needs the system
+/// port, as [`checkpoint`].
 fn processes(arguments: &[String]) -> Done {
     let wrong = || usage("processes [kill|stop|continue [KIND:]NUMBER...]");
     let Some((what, words)) = arguments.split_first() else {
@@ -193,8 +193,8 @@ fn processes(arguments: &[String]) -> Done {
 }
 
 /// Saves processes by their numbers, as the shell's command of that name does with jobs: `checkpoint linux:7 FILE`. A
-/// number alone is one of Linux: what `$!` is to a shell of Linux. It needs the system port, which a program gets that
-/// is called by `trust`.
+/// number alone is that of a Linux process, as `$!` in a Linux shell. It needs the system port, which a program gets if
+/// it is called by `trust`.
 fn checkpoint(arguments: &[String]) -> Done {
     let wrong = || {
         let ways = "[--files] [--stop] [--cut] [--compress] [--parent IMAGE]";
@@ -221,7 +221,7 @@ fn checkpoint(arguments: &[String]) -> Done {
         let passing = Passing::new().map_err(about(PASSING))?;
         rt::checkpoint::save_with(&ports, &passing.path, how).map_err(refused)?;
         let mut reader = Reader::open(&passing.path).map_err(about("the image"))?;
-        // Whoever ends this program while it pours: nothing is left.
+        // The file is removed first, so that nothing is left if this program is ended while it copies.
         drop(passing);
         return pour(|block| reader.read(block)).map_err(about("output"));
     }
@@ -237,7 +237,7 @@ fn checkpoint(arguments: &[String]) -> Done {
     Ok(())
 }
 
-/// Does something that may take long. If all that is said goes to the console people are told how far it is.
+/// Makes a request that may take long. Shows its progress if output and errors go to the console.
 fn told<T>(what: &'static str, ask: impl FnOnce() -> T) -> T {
     match io::is_console(1) && io::is_console(2) {
         true => progress::told(what, ask),
@@ -245,14 +245,14 @@ fn told<T>(what: &'static str, ask: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Where images are on their way from or to streams.
+/// The directory of images that are copied from or to streams.
 const PASSING: &str = "/run/passing";
 
-/// A file through which an image goes from or to a stream, until this is dropped. If the program is ended before, the
-/// next one that makes such a file removes it.
+/// A temporary file for an image that is copied from or to a stream; removed when this is dropped. If the program is
+/// ended before, the next one that makes such a file removes it.
 struct Passing {
     path: String,
-    /// It is known by a name as long as the program lives.
+    /// Registered by a name as long as the program lives.
     _mark: Port,
 }
 
@@ -267,7 +267,7 @@ impl Passing {
                 let _ = fs::unlink(&join(PASSING, &entry.name));
             }
         }
-        // Nobody else makes one in the same nanosecond: it takes longer than that.
+        // No other program makes one in the same nanosecond, since making one takes longer.
         let path = join(PASSING, &rt::time::now().to_string());
         let port = Port::new().map_err(rt::error_of)?;
         rt::names::register(&mark(base_name(&path)), &port)?;
@@ -275,7 +275,7 @@ impl Passing {
     }
 }
 
-/// The name by which the program is known whose file this is. The checkpointer writes it under a longer name first.
+/// The registered name of the program that owns this file. The checkpointer writes the file under a longer name first.
 fn mark(file: &str) -> String {
     let number = file.split('.').next().unwrap_or_default();
     format!("passing-{number}")
@@ -287,7 +287,7 @@ impl Drop for Passing {
     }
 }
 
-/// Starts the processes that were saved in a file, or in what its input is, which go on without this program.
+/// Restores the processes that were saved in a file, or in the image at its input; they run on without this program.
 fn restore(arguments: &[String]) -> Done {
     let (lazy, file) = match arguments {
         [word, file] if word == "--lazy" => (true, file),
@@ -315,14 +315,14 @@ fn restore(arguments: &[String]) -> Done {
         )?;
         path.clone_from(&passed.path);
     }
-    // The checkpointer has the file open for as long as it needs it.
+    // The checkpointer keeps the file open as long as it needs it.
     let restored = told("restore", || match lazy {
         true => rt::checkpoint::restore_lazily(&path),
         false => rt::checkpoint::restore_and_tell(&path),
     });
     drop(passing);
     let restored = restored.map_err(|why| {
-        // Nobody knows the other name.
+        // The user does not know the temporary name.
         let why = match file.as_str() {
             PIPE => why.replace(&path, PIPE),
             _ => why,
@@ -433,8 +433,8 @@ fn is_directory(path: &str) -> bool {
     fs::stat(&place(path), true).is_ok_and(|attr| attr.mode & mode::TYPE == mode::DIRECTORY)
 }
 
-/// Does something for each source and its place in the last argument: that itself, or if it is a
-/// directory the name in it.
+/// Does something for each source and its place in the last argument: the argument itself, or if it is a directory the
+/// source's name in it.
 fn into_last(
     name: &str,
     paths: &[String],
@@ -485,7 +485,7 @@ fn copy(from: &str, to: &str) -> Result<(), Error> {
             target.write_all(at, block)
         },
     )?;
-    // Who moves a file removes the other one next.
+    // A move removes the source next, so the copy must be durable.
     target.close()
 }
 
@@ -493,7 +493,7 @@ fn mv(arguments: &[String]) -> Done {
     into_last("mv", arguments, |from, to| {
         let (old, new) = (place(from), place(to));
         match fs::rename(&old, &new) {
-            // To or from the disk, where only what a file contains can go.
+            // Moves to or from the disk can only copy the contents of a file.
             Err(Error::Unsupported) => {
                 if fs::stat(&old, false)?.mode & mode::TYPE != mode::FILE {
                     return Err(Error::Unsupported);
@@ -568,7 +568,7 @@ fn rm(arguments: &[String]) -> Done {
     })
 }
 
-/// Removes a file, or a directory with all in it.
+/// Removes a file, or a directory with everything in it.
 fn remove(path: &str, recursive: bool) -> Result<(), Error> {
     match fs::unlink(path) {
         Err(Error::IsDirectory) if recursive => {}
@@ -580,7 +580,7 @@ fn remove(path: &str, recursive: bool) -> Result<(), Error> {
     fs::rmdir(path)
 }
 
-/// What is in a directory, but for `.` and `..`, by name.
+/// The entries of a directory, except `.` and `..`, by name.
 fn entries(path: &str) -> Result<Vec<fs::Entry>, Error> {
     let directory = File::open(path, Flags::default(), 0)?;
     let mut all = Vec::new();

@@ -1,15 +1,15 @@
-//! How `checkpoint` is to save, as the shell's command and the program of that name are told.
+//! The options of `checkpoint`, for the shell's command and the program of that name.
 
 use alloc::string::String;
 use rt::checkpoint::How;
 
-/// The file that stands for a pipe, or for what an output is redirected to.
+/// The file name that stands for the output: a pipe, or the target of a redirection.
 pub const PIPE: &str = "-";
 
-/// What stands before the processes and the file.
+/// The options before the processes and the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ways<'a> {
-    /// `-v`: what was saved is said.
+    /// `-v`: prints what was saved.
     pub verbose: bool,
     /// `--files`
     pub files: bool,
@@ -26,7 +26,7 @@ pub struct Ways<'a> {
 }
 
 impl<'a> Ways<'a> {
-    /// What the checkpointer is told; `parent` is where the image is that they name.
+    /// The options for the checkpointer; `parent` is the path of the parent image.
     #[must_use]
     pub const fn how<'b>(&self, parent: Option<&'b str>) -> How<'b> {
         How {
@@ -38,7 +38,7 @@ impl<'a> Ways<'a> {
         }
     }
 
-    /// Why an image cannot go where the file says, if the output is the console or not.
+    /// Checks whether an image can be written to the given file; `is_console`: the output is the console.
     ///
     /// # Errors
     /// A sentence.
@@ -51,13 +51,13 @@ impl<'a> Ways<'a> {
             return Err("an image is nothing to read: give it a file, or a pipe to go on");
         }
         if self.parent.is_some() {
-            // It could replace the one that it needs, and who reads it would look for that one beside it.
+            // The image could replace its parent, and a restore would search for the parent beside it.
             return Err("an image that is based on another one lies beside it: give it a file");
         }
         Ok(())
     }
 
-    /// The file, and what is saved in it, if both are there.
+    /// The file, and the words that name the processes, if both are given.
     #[must_use]
     pub fn file_and_words(&self) -> Option<(&'a String, &'a [String])> {
         self.rest
@@ -66,7 +66,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// Reads them. What is none of them is the rest, from there on.
+/// Reads the options. The rest begins with the first argument that is no option.
 #[must_use]
 pub fn read(arguments: &[String]) -> Ways<'_> {
     let mut ways = Ways::default();
