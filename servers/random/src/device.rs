@@ -1,8 +1,9 @@
-//! What comes from a device of random numbers, in pieces of any length: gathered into pieces that go into the key at once, and looked at.
+//! The bytes of a device of random numbers, which come in any length: they are gathered into pieces that go into the
+//! key at once, and checked.
 //!
-//! Many small pieces, one after the other, would each be guessed by who knows the key and sees what it gives; one of
-//! [`PIECE`] bytes is not. A driver, and its device, may send whatever they like: all of it goes into the key, where it
-//! does no harm, and the key is called secret only after a piece that looks like chance.
+//! An attacker who knows the key and sees the output could guess each of many small pieces; a piece of [`PIECE`] bytes
+//! cannot be guessed. A driver, and its device, may send anything: all of it goes into the key, where it does no harm,
+//! and the key counts as secret only after a piece that looks random.
 
 use crate::Seed;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,18 +11,18 @@ use rand_chacha::ChaCha20Rng;
 
 /// Bytes that go into the key at once: twice the key's.
 pub const PIECE: usize = 64;
-/// In so many different bytes a piece has at least, if it is chance. One of 64 random bytes has 57 on average, and
-/// fewer than 32 never: less often than one in 10^20.
+/// The least number of different bytes of a random piece. 64 random bytes have 57 different ones on average, and fewer
+/// than 32 practically never: less often than one in 10^20.
 const DIFFERENT: usize = 32;
 
-/// What came of the bytes that a device gave.
+/// The result of adding a device's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came {
     /// There are not enough yet.
     Little,
-    /// They complete a piece that looks like chance.
+    /// They complete a piece that looks random.
     Sound,
-    /// They complete a piece that does not: it has few different bytes, or is the one before again.
+    /// They complete a piece that does not: it has few different bytes, or repeats the one before.
     Unsound,
 }
 
@@ -29,11 +30,11 @@ pub enum Came {
 #[derive(Clone, Debug)]
 pub struct Piece([u8; PIECE]);
 
-/// What tells a piece from others, and does not tell what it was.
+/// Identifies a piece without revealing it.
 type Fingerprint = [u8; 16];
 
 impl Piece {
-    /// Of these bytes.
+    /// A piece of these bytes.
     #[must_use]
     pub fn new(bytes: [u8; PIECE]) -> Self {
         Piece(bytes)
@@ -57,7 +58,7 @@ impl Piece {
         seen.iter().filter(|seen| **seen).count()
     }
 
-    /// Made as keys are, one half after the other.
+    /// Derived as keys are, from one half after the other.
     fn fingerprint(&self) -> Fingerprint {
         let mut key = [0; 32];
         for half in self.halves() {
@@ -72,12 +73,12 @@ impl Piece {
     }
 }
 
-/// What has come and is no whole piece yet.
+/// Bytes that have come and are no whole piece yet.
 #[derive(Debug)]
 pub struct Pool {
     bytes: [u8; PIECE],
     filled: usize,
-    /// Of the last piece.
+    /// The fingerprint of the last piece.
     last: Option<Fingerprint>,
 }
 
@@ -92,7 +93,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Takes bytes, of more than [`PIECE`] the first: the piece that they complete, if they do, and what came of it.
+    /// Takes bytes, at most the first [`PIECE`]. Returns the piece that they complete, if any, and the result.
     pub fn add(&mut self, bytes: &[u8]) -> (Option<Piece>, Came) {
         let bytes = &bytes[..bytes.len().min(PIECE)];
         let (now, later) = bytes.split_at(bytes.len().min(PIECE - self.filled));
@@ -101,7 +102,7 @@ impl Pool {
             return (None, Came::Little);
         }
         let piece = Piece(self.bytes);
-        // What is in the key is nowhere else.
+        // Bytes in the key must be nowhere else.
         self.bytes = [0; PIECE];
         self.filled = 0;
         self.put(later);
@@ -121,8 +122,8 @@ impl Pool {
     }
 }
 
-/// The shortest pause before a device is asked again that gave nothing of use, or whose driver is not there, and the
-/// longest, in nanoseconds.
+/// The shortest and the longest pause, in nanoseconds, before the next request to a device that gave nothing useful or
+/// whose driver does not run.
 pub const PAUSES: [u64; 2] = [10_000_000, 60_000_000_000];
 
 #[cfg(test)]
@@ -131,7 +132,7 @@ pub(crate) mod tests {
     use rand_chacha::rand_core::{RngCore, SeedableRng};
     use rand_chacha::ChaCha20Rng;
 
-    /// A piece that looks like chance.
+    /// A piece that looks random.
     pub(crate) fn chance(seed: u64) -> [u8; PIECE] {
         let mut bytes = [0; PIECE];
         ChaCha20Rng::seed_from_u64(seed).fill_bytes(&mut bytes);

@@ -1,4 +1,5 @@
-//! A generator of random bytes that tells nothing of those that it gave before; [`device`] is what is done with the numbers of a device.
+//! A generator of random bytes whose state reveals nothing about earlier output; [`device`] handles the bytes of a
+//! device.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -8,7 +9,7 @@ use device::{Came, Piece, Pool};
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-/// A key of the generator, and what goes into one.
+/// A key of the generator, or a contribution to one.
 pub type Seed = [u8; 32];
 
 /// The generator.
@@ -16,29 +17,30 @@ pub type Seed = [u8; 32];
 pub struct Generator(ChaCha20Rng);
 
 impl Generator {
-    /// Whoever does not know the seed cannot tell what it gives from chance.
+    /// A generator with this seed. Without the seed its output cannot be distinguished from random bytes.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Generator(ChaCha20Rng::from_seed(seed))
     }
 
-    /// Fills `into`. The key that this came from is gone then; `fresh` goes into the next one, and does no harm if somebody knows it.
+    /// Fills `into`. The key of this output is erased then; `fresh` goes into the next key, and does no harm if an
+    /// attacker knows it.
     pub fn fill(&mut self, fresh: Seed, into: &mut [u8]) {
         self.renew(fresh);
         self.0.fill_bytes(into);
         self.renew([0; 32]);
     }
 
-    /// Puts a piece of a device's random numbers into the key. The key that was is in it, too: who knows the piece, or
-    /// has chosen it, does not know the key because of that, and who knew the key does not know it any more unless he
-    /// knows the piece, too.
+    /// Puts a piece of a device's random numbers into the key. The new key depends on the old one, too: an attacker who
+    /// knows or has chosen the piece does not learn the key, and one who knew the old key does not know the new one
+    /// without the piece.
     pub fn mix(&mut self, piece: &Piece) {
         for half in piece.halves() {
             self.renew(half);
         }
     }
 
-    /// The next key: what the generator gives next, which whoever does not know the key cannot tell from chance, and with it `fresh`.
+    /// The next key: the generator's next output, which is random to anyone without the key, combined with `fresh`.
     fn renew(&mut self, fresh: Seed) {
         let mut key = [0; 32];
         self.0.fill_bytes(&mut key);
@@ -49,38 +51,38 @@ impl Generator {
     }
 }
 
-/// Whether the processor's numbers may be such: there are processors that give the same one for ever, all ones mostly,
-/// and say that it is good.
+/// Whether the processor's numbers can be random: some processors return the same one for ever, mostly all ones, and
+/// report success.
 #[must_use]
 pub fn look_like_chance(words: &[u64; 4]) -> bool {
     let mut earlier = words.iter().enumerate();
     earlier.all(|(n, word)| ![0, u64::MAX].contains(word) && !words[..n].contains(word))
 }
 
-/// The generator, and what is known of its key.
+/// The generator, and the state of its key.
 #[derive(Debug)]
 pub struct Store {
     generator: Generator,
     pool: Pool,
-    /// The key has been made of random numbers, of the processor or of a device: it stays secret.
+    /// The key contains random numbers of the processor or a device, and so stays secret.
     is_secret: bool,
-    /// Pieces of the device's that went into the key, whatever they looked like.
+    /// Pieces of the device that went into the key, of whatever quality.
     pieces: u64,
-    /// When the last one did that looked like chance, if one has.
+    /// When the last one that looked random did, if any.
     sound_at: Option<u64>,
-    /// What was given since, in bytes.
+    /// Bytes that were given out since.
     given: u64,
 }
 
-/// The device is asked again when so many bytes were given since the last time.
+/// The device is asked again when so many bytes were given out since the last piece.
 pub const BYTES: u64 = 1 << 20;
-/// Or after so many nanoseconds, when somebody asks for bytes.
+/// Or after so many nanoseconds, when a client asks for bytes.
 pub const OFTEN: u64 = 60_000_000_000;
-/// But not before so many.
+/// But not before so many nanoseconds.
 pub const SELDOM: u64 = 100_000_000;
 
 impl Store {
-    /// One with this first key, which is secret or not.
+    /// A store with this first key, which is secret or not.
     #[must_use]
     pub fn new(seed: Seed, is_secret: bool) -> Self {
         Store {
@@ -99,13 +101,13 @@ impl Store {
         self.given = self.given.saturating_add(into.len() as u64);
     }
 
-    /// Whether what it gives is good for secrets, and how many pieces of a device's are in it.
+    /// Whether the output is good for secrets, and how many pieces of a device are in the key.
     #[must_use]
     pub fn state(&self) -> (bool, u64) {
         (self.is_secret, self.pieces)
     }
 
-    /// Whether the device, if there is one, is to be asked for more, at this time.
+    /// Whether the device, if there is one, is to be asked for more at this time.
     #[must_use]
     pub fn wants(&self, now: u64) -> bool {
         let Some(sound_at) = self.sound_at else {
@@ -115,8 +117,8 @@ impl Store {
         since >= OFTEN || self.given >= BYTES && since >= SELDOM
     }
 
-    /// Takes what has come from the device, of which nothing is believed, at this time: a piece that is complete goes
-    /// into the key, whatever it is. One that looks like chance makes the key secret.
+    /// Takes bytes from the device, which is not trusted: a complete piece goes into the key, whatever its quality. One
+    /// that looks random makes the key secret.
     pub fn came(&mut self, bytes: &[u8], now: u64) -> Came {
         let (piece, came) = self.pool.add(bytes);
         if let Some(piece) = piece {
@@ -169,7 +171,7 @@ mod tests {
         assert_ne!(first(1, 2), first(1, 3), "what is fresh");
     }
 
-    /// Whoever reads the generator's memory learns nothing of what it has given.
+    /// The generator's memory reveals nothing about earlier output.
     #[test]
     fn the_key_of_what_was_given_is_gone() {
         let mut generator = Generator::new([7; 32]);
@@ -196,7 +198,7 @@ mod tests {
         assert!((49_600..52_800).contains(&ones), "{ones}");
     }
 
-    /// What a generator with this seed gives after these pieces.
+    /// The output of a generator with this seed after these pieces.
     fn after(seed: u8, pieces: &[[u8; PIECE]]) -> [u8; 64] {
         let mut generator = Generator::new([seed; 32]);
         for piece in pieces {
@@ -220,7 +222,7 @@ mod tests {
         assert_ne!(after(7, &[]), with, "nothing was mixed in");
         let (one, two) = (after(7, &[piece, chance(2)]), after(7, &[chance(2), piece]));
         assert_ne!(one, two);
-        // A device that knew what comes first would have the key undo itself.
+        // Otherwise a device that knew the next output could cancel it out of the key.
         assert_ne!(after(7, &[[0; PIECE]]), after(7, &[]), "zeros");
     }
 

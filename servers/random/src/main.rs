@@ -41,7 +41,7 @@ fn number() -> Option<u64> {
     })
 }
 
-/// What nobody knows: of the processor. Without, what few know, and `false`.
+/// A seed of the processor's random numbers. Without these, one of values that are hard to guess, and `false`.
 fn fresh() -> (Seed, bool) {
     let (mut seed, mut words) = ([0; 32], [0; 4]);
     let mut good = __cpuid(1).ecx & RDRAND != 0;
@@ -56,9 +56,9 @@ fn fresh() -> (Seed, bool) {
 }
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
-/// Who asks the device, where there is one: a thread of its own, for which nobody waits.
+/// The thread that asks the device, if there is one; no client waits for it.
 static COLLECTOR: Lazy<Ref> = Lazy::new();
-/// The collector waits to be told that more is wanted.
+/// The collector waits for an interrupt when more is wanted.
 static WAITS: AtomicBool = AtomicBool::new(false);
 
 const _: () = assert!(PIECE >= services::entropy::MOST);
@@ -97,7 +97,7 @@ fn is_wanted() -> bool {
 /// Waits until the device is to be asked.
 fn wait() {
     loop {
-        // Who asks for bytes after this interrupts, and the interrupt waits for the wait below.
+        // A client's request after this sends an interrupt, which stays pending until the wait below.
         WAITS.store(true, Ordering::Release);
         if is_wanted() {
             WAITS.store(false, Ordering::Release);
@@ -107,7 +107,7 @@ fn wait() {
     }
 }
 
-/// Asks the driver of the device, in a session that is opened if there is none: how many bytes came.
+/// Asks the driver of the device, in a session that is opened if there is none. Returns how many bytes came.
 fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Error> {
     let client = match session {
         Some(client) => client,
@@ -116,7 +116,7 @@ fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Er
             session.insert(EntropyClient::open_known(&door)?)
         }
     };
-    // It waits as long as the device likes. When the driver dies it ends.
+    // The request waits as long as the device takes. It ends when the driver dies.
     let came = client.bytes(into)?;
     (1..=into.len())
         .contains(&came)
@@ -124,8 +124,8 @@ fn ask(session: &mut Option<EntropyClient>, into: &mut [u8]) -> Result<usize, Er
         .ok_or(Error::Broken)
 }
 
-/// Brings what the device gives into the key, for as long as the machine runs. The driver may not be there yet, or not
-/// any more, or be another one.
+/// Puts the device's bytes into the key, as long as the machine runs. The driver may not run yet or any more, or be
+/// another one.
 fn collect() {
     let mut session = None;
     let mut pauses = time::Pauses::new(PAUSES);
@@ -158,7 +158,7 @@ fn collect() {
             Err(_) => {
                 let ended = session.take();
                 if ended.is_some_and(|client| client.session().is_gone()) {
-                    // The next driver is there soon; that one does not die for ever is init's affair.
+                    // The next driver starts soon; init stops restarting one that dies again and again.
                     pauses.end();
                 }
             }
@@ -173,7 +173,7 @@ fn serve() -> Result<Infallible, Error> {
         rt::log!("random: the processor has no random numbers: what programs get is no secret");
     }
     *STORE.lock() = Some(Store::new(seed, good));
-    // Init says so.
+    // Init says whether there is a device.
     if rt::start().args.iter().any(|word| word == "device") {
         let collector = || thread::spawn(collect)?.reference();
         COLLECTOR.set(collector().map_err(rt::error_of)?);
