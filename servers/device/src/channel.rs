@@ -1,34 +1,35 @@
-//! Channels of ISA DMA: a pair of 8237, of which the second one's first channel is what the first one hangs on.
+//! Channels of ISA DMA: a pair of 8237, the first of which is cascaded through the first channel of the second.
 //!
-//! No driver has a port of these. A channel is told an address by this server alone, and only one that lies in memory
-//! that devices reach and that is the driver's; so whatever a driver asks for, its device reaches no byte that is
-//! somebody else's. Every channel is masked but for the time between a request that starts it and one that stops it, or
-//! the end of its driver.
+//! No driver has access to their ports. Only this server programs a channel's address, and only with one in memory that
+//! devices reach and that belongs to the driver; so whatever a driver requests, its device reaches no byte of anybody
+//! else. Every channel is masked except between a request that starts it and one that stops it, or the end of its
+//! driver.
 
 use crate::refusal::{Refusal, Thing};
 
-/// Channels that there are.
+/// Number of channels.
 pub const CHANNELS: u8 = 8;
-/// The channel on which the first controller hangs: nobody's.
+/// The channel through which the first controller is cascaded, which no driver can have.
 pub const CASCADE: u8 = 4;
 /// From this one on, channels move words of two bytes.
 const WIDE: u8 = 5;
 
-/// Where addresses end that a channel can be told.
+/// The end of the addresses that a channel can reach.
 const END: u64 = 16 << 20;
 
 /// The ports of both controllers and of the pages: first, and how many.
 pub const PORTS: [(u16, u64); 3] = [(0x00, 0x10), (0x80, 0x10), (0xc0, 0x20)];
 
-/// The registers of a controller behind those of its channels, by the first controller's ports. The other one's are apart by two.
+/// The registers of a controller behind those of its channels, by the first controller's ports. Those of the other
+/// controller are two ports apart.
 const MASK: u16 = 0x0a;
 const MODE: u16 = 0x0b;
-/// Which half of an address or count comes next: the lower one when this has been written.
+/// Selects the half of an address or count that comes next: the lower one after a write to this register.
 const FLIP_FLOP: u16 = 0x0c;
 
 /// In [`MASK`]: the channel does nothing.
 const MASKED: u8 = 4;
-/// In [`MODE`]: a piece for each time that the device asks; it begins anew at the end; which way; and the cascade.
+/// In [`MODE`]: one unit per request of the device; restart at the end; the direction; and the cascade.
 const SINGLE: u8 = 0x40;
 const AGAIN: u8 = 0x10;
 const TO_MEMORY: u8 = 4;
@@ -50,16 +51,16 @@ pub trait Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel(u8);
 
-/// What a channel is to move.
+/// A transfer of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Where in physical memory.
+    /// The physical address.
     pub physical: u64,
     /// How many bytes.
     pub size: u64,
     /// From the device into memory.
     pub to_memory: bool,
-    /// Round and round.
+    /// Over and over.
     pub again: bool,
 }
 
@@ -75,7 +76,7 @@ impl Channel {
     /// The channel of this number.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such channel.
     pub fn new(number: u64) -> Result<Self, Refusal> {
         match u8::try_from(number) {
             Ok(channel) if channel < CHANNELS && channel != CASCADE => Ok(Channel(channel)),
@@ -110,15 +111,16 @@ impl Channel {
         }
     }
 
-    /// Its address, or behind that its count.
+    /// The register of its address (0) or its count (1).
     fn own(self, register: u16) -> u16 {
         self.port(2 * u16::from(self.0 & 3) + register)
     }
 
-    /// Whether the channel can do this, as far as it alone is concerned.
+    /// Checks whether the channel itself can do this transfer.
     ///
     /// # Errors
-    /// It cannot: beyond what its address has bits for, across a boundary at which its counter goes round, half of a word.
+    /// The transfer is beyond the channel's address bits, across a boundary at which its counter wraps, or of half a
+    /// word.
     pub fn check(self, transfer: &Transfer) -> Result<(), Refusal> {
         let (unit, boundary) = if self.is_wide() {
             (2, 128 << 10)
@@ -141,12 +143,12 @@ impl Channel {
         Ok(())
     }
 
-    /// The channel does nothing, from now on.
+    /// Masks the channel.
     pub fn stop(self, pair: &mut impl Pair) {
         pair.write(self.port(MASK), MASKED | self.0 & 3);
     }
 
-    /// Has the channel do a transfer that was [checked](Channel::check), when its device asks for it.
+    /// Starts a transfer that was [checked](Channel::check), which the channel does at its device's requests.
     pub fn start(self, pair: &mut impl Pair, transfer: &Transfer) {
         let unit = if self.is_wide() { 2 } else { 1 };
         let mode = SINGLE
@@ -164,7 +166,7 @@ impl Channel {
         for half in halves(transfer.physical / unit) {
             pair.write(self.own(0), half);
         }
-        // Of wide channels the lowest bit is the address's.
+        // For wide channels the lowest bit belongs to the address register.
         let page = (transfer.physical >> 16) as u8;
         let page = if self.is_wide() { page & !1 } else { page };
         pair.write(PAGES[usize::from(self.0)], page);
@@ -175,9 +177,9 @@ impl Channel {
         pair.write(self.port(MASK), self.0 & 3);
     }
 
-    /// Bytes that are left of a transfer, of one that goes round and round those of this round. At the end of one that
-    /// does not: 0; and also before its beginning if it takes all that there is between two boundaries, for the counter
-    /// stands the same then.
+    /// Bytes that are left of a transfer; for one that is repeated, of this round. 0 at the end of one that is not
+    /// repeated; also before its beginning if it has the largest size between two boundaries, since the counter has the
+    /// same value then.
     #[must_use]
     pub fn left(self, pair: &mut impl Pair, transfer: &Transfer) -> u64 {
         const TRIES: usize = 4;
@@ -187,14 +189,15 @@ impl Channel {
             u16::from_le_bytes([low, pair.read(self.own(1))])
         };
         let mut count = read();
-        // It counts on between the halves. One that goes so fast that it does so each time is as right as can be.
+        // The counter can change between the reads of the halves. If it does so at each try the last value is good
+        // enough.
         for _ in 0..TRIES {
             let before = core::mem::replace(&mut count, read());
             if before >> 8 == count >> 8 {
                 break;
             }
         }
-        // The counter stands at all ones behind the end, and at the beginning of a round that is as long as it can be.
+        // The counter is all ones behind the end, and at the beginning of a round of the largest size.
         let units = match transfer.again {
             true => u64::from(count) + 1,
             false => u64::from(count.wrapping_add(1)),
@@ -204,7 +207,7 @@ impl Channel {
     }
 }
 
-/// Has all channels do nothing, whatever firmware has left, but for the one on which the first controller hangs.
+/// Masks all channels, whatever firmware has left, except the cascade.
 pub fn begin(pair: &mut impl Pair) {
     for number in 0..CHANNELS {
         Channel(number).stop(pair);
@@ -219,7 +222,7 @@ mod tests {
     use super::{begin, Channel, Pair, Transfer, CASCADE, CHANNELS, PORTS};
     use alloc::vec::Vec;
 
-    /// Both controllers, as their data sheet has them: a model that knows ports by a table of its own.
+    /// Both controllers, as in their data sheet: a model with its own table of ports.
     #[derive(Default)]
     struct Model {
         address: [u32; 8],
@@ -228,14 +231,14 @@ mod tests {
         mode: [u8; 8],
         masked: [bool; 8],
         upper: [bool; 2],
-        /// Each time a count is read it goes down by this.
+        /// Each read of a count decrements it by this.
         step: u16,
-        /// Written while a channel was not masked.
+        /// Set if a channel was written to while it was not masked.
         torn: bool,
     }
 
     impl Model {
-        /// Which controller and register a port is.
+        /// The controller and register of a port.
         fn register(port: u16) -> Option<(usize, u16)> {
             match port {
                 0..=0xf => Some((0, port)),
@@ -329,7 +332,8 @@ mod tests {
         assert_eq!(model.mode[4], 0xc0);
     }
 
-    /// The rule on which all memory depends: what a channel reaches is what was checked, to the byte, and nothing while it is written.
+    /// The rule on which all memory depends: a channel reaches exactly the checked bytes, and nothing while it is being
+    /// programmed.
     #[test]
     fn a_channel_reaches_what_it_was_told_and_no_more() {
         for number in (0..CHANNELS).filter(|number| *number != CASCADE) {
@@ -350,7 +354,7 @@ mod tests {
                 let wanted = transfer(physical, size);
                 assert_eq!(channel.check(&wanted), Ok(()), "{physical:#x}+{size:#x}");
                 channel.start(&mut model, &wanted);
-                // The one before was not stopped.
+                // The transfer before was not stopped.
                 assert!(!model.torn, "S2: it moves while it is told");
                 assert!(!model.masked[usize::from(number)]);
                 let range = model.range(usize::from(number));
@@ -430,15 +434,15 @@ mod tests {
                 ..wanted
             };
             assert_eq!(channel.left(&mut model, &once), 0);
-            // Of one that begins anew that is the beginning.
+            // For a repeated transfer that is the beginning.
             let longest = transfer(0x2_0000, 0x1_0000 * unit);
             assert_eq!(channel.left(&mut model, &longest), longest.size);
-            // Between the halves: never a page off.
+            // A change between the halves: never off by a page.
             model.count[index] = 0x0800;
             model.step = 1;
             let left = channel.left(&mut model, &wanted);
             assert!((0x7f0 * unit..=0x801 * unit).contains(&left), "{left:#x}");
-            // One that never stands still, and nonsense of the device's.
+            // A counter that changes at every read, and an arbitrary value.
             model.step = 0x777;
             assert!(channel.left(&mut model, &wanted) <= 0x2000);
         }

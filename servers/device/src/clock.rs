@@ -1,14 +1,14 @@
-//! The machine's real-time clock: an MC146818 or what behaves like one. It knows the date in whole seconds, UTC.
+//! The machine's real-time clock: an MC146818 or a compatible one. It knows the date in whole seconds, UTC.
 
 /// The clock's registers.
 pub trait Registers {
-    /// Reads one.
+    /// Reads a register.
     fn read(&mut self, register: u8) -> u8;
     /// Waits a moment, while the clock changes its registers.
     fn pause(&mut self);
 }
 
-/// Registers: the date, a byte each, and the two that say how it is to be read.
+/// Registers: the date, a byte each, and the two with the format.
 const SECOND: u8 = 0x00;
 const MINUTE: u8 = 0x02;
 const HOUR: u8 = 0x04;
@@ -17,7 +17,7 @@ const MONTH: u8 = 0x08;
 const YEAR: u8 = 0x09;
 const STATUS_A: u8 = 0x0a;
 const STATUS_B: u8 = 0x0b;
-/// Where firmware of PCs keeps the century, which the chip does not know.
+/// The register in which firmware of PCs keeps the century, which the chip does not know.
 const CENTURY: u8 = 0x32;
 
 /// In [`STATUS_A`]: the registers are about to change.
@@ -28,10 +28,10 @@ const HOURS_24: u8 = 2;
 /// In the hour, if it goes to 12: after noon.
 const AFTERNOON: u8 = 0x80;
 
-/// How often the clock is looked at before it is given up.
+/// How often the clock is read before it is given up.
 const TRIES: usize = 100;
 
-/// The date in seconds since the beginning of 1970. `None`: there is no clock, or what it says is no date.
+/// The date in seconds since the beginning of 1970. `None` if there is no clock, or no valid date.
 pub fn read(registers: &mut impl Registers) -> Option<u64> {
     const DATE: [u8; 7] = [SECOND, MINUTE, HOUR, DAY, MONTH, YEAR, CENTURY];
     let mut last = None;
@@ -41,7 +41,7 @@ pub fn read(registers: &mut impl Registers) -> Option<u64> {
             registers.pause();
             continue;
         }
-        // What was read twice did not change meanwhile.
+        // A date that is read twice the same did not change meanwhile.
         let date = DATE.map(|register| registers.read(register));
         if last.replace(date) == Some(date) {
             return seconds(date, registers.read(STATUS_B));
@@ -50,7 +50,7 @@ pub fn read(registers: &mut impl Registers) -> Option<u64> {
     None
 }
 
-/// The seconds of what the registers hold.
+/// The date of these register values in seconds.
 fn seconds(date: [u8; 7], format: u8) -> Option<u64> {
     let number = |byte: u8| match (format & BINARY != 0, byte >> 4, byte & 15) {
         (true, ..) => Some(u64::from(byte)),
@@ -69,7 +69,7 @@ fn seconds(date: [u8; 7], format: u8) -> Option<u64> {
     let year = number(year).filter(|year| *year < 100)?;
     let year = match number(century) {
         Some(century @ 19..=29) => century * 100 + year,
-        // Nobody keeps it. This clock did not exist before 1984.
+        // No century is kept. This clock did not exist before 1984.
         _ if year < 84 => 2000 + year,
         _ => 1900 + year,
     };
@@ -101,7 +101,7 @@ mod tests {
     use super::{read, seconds, Registers, BINARY, HOURS_24, STATUS_A, STATUS_B, TRIES, UPDATING};
     use alloc::vec::Vec;
 
-    /// A clock that says these things one after the other, then the last one for ever.
+    /// A clock with these register values one after the other, then the last one for ever.
     struct Clock {
         dates: Vec<[u8; 7]>,
         updating: usize,

@@ -1,8 +1,8 @@
-//! What a driver may do with the configuration of its function.
+//! A driver's access to the configuration of its function.
 //!
-//! It reads everything. It writes what is the vendor's own. It can ask a base address for its size, as all drivers do, by writing all
-//! ones; the device notices nothing of that. Base addresses, bus mastering, interrupts and messages (which are writes to memory)
-//! stay the device server's.
+//! It can read everything. It can write to the vendor's own capabilities. It can query the size of a base address, as
+//! all drivers do, by writing all ones; that write does not reach the device. Base addresses, bus mastering, interrupts
+//! and messages (which are writes to memory) are controlled by the device server alone.
 
 use crate::pci::{capabilities, Base, Config, Found, BASES, ROM};
 use crate::refusal::Refusal;
@@ -11,17 +11,17 @@ use services::device::Place;
 /// A function that a driver has.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimed {
-    /// What was found.
+    /// The function, as found by enumeration.
     pub found: Found,
-    /// A bit for each register that was asked for its size: six base addresses, then the ROM's.
+    /// A bit for each register whose size was queried: six base addresses, then the ROM's.
     asked: u8,
 }
 
-/// The vendor's own capability.
+/// The id of a vendor's own capability.
 const VENDORS: u8 = 9;
 
 impl Claimed {
-    /// Nothing was asked yet.
+    /// No size was queried yet.
     #[must_use]
     pub const fn new(found: Found) -> Self {
         Claimed { found, asked: 0 }
@@ -65,7 +65,7 @@ impl Claimed {
         Ok(())
     }
 
-    /// Which base address a register is; 6 for the ROM's.
+    /// The index of the base address in a register; 6 for the ROM's.
     fn base_at(&self, register: u8) -> Option<usize> {
         match register {
             ROM => Some(6),
@@ -74,13 +74,13 @@ impl Claimed {
         }
     }
 
-    /// What a base address reads as when it was asked for its size.
+    /// The value of a base address after its size was queried.
     fn mask(&self, config: &impl Config, index: usize) -> u32 {
         let own = self.found.bases.get(index);
         let below = index.checked_sub(1).and_then(|i| self.found.bases.get(i));
         let of = |base: &Base| base.size.wrapping_neg();
         match (own, below) {
-            // The upper half of the one before.
+            // The upper half of the base address before it.
             (_, Some(below)) if below.wide => (of(below) >> 32) as u32,
             (Some(base), _) if base.place != Place::None => {
                 let low = config.read(self.found.function, BASES + 4 * index as u8);
@@ -90,7 +90,7 @@ impl Claimed {
         }
     }
 
-    /// Whether these bytes are a capability's of the vendor's own, behind its head.
+    /// Whether these bytes are in a vendor's own capability, behind its header.
     fn is_vendors(&self, config: &impl Config, offset: u64, size: u64) -> bool {
         let function = self.found.function;
         let mut own = capabilities(config, function).filter(|(id, _)| *id == VENDORS);
@@ -102,13 +102,13 @@ impl Claimed {
     }
 }
 
-/// All ones of so many bytes.
+/// All ones in so many bytes.
 #[must_use]
 pub const fn ones(size: u64) -> u64 {
     (1 << (8 * size)) - 1
 }
 
-/// The register of an access, and how many bits it begins behind.
+/// The register of an access, and the bit at which it begins.
 pub fn check(offset: u64, size: u64) -> Result<(u8, u32), Refusal> {
     let sound = matches!(size, 1 | 2 | 4) && offset < 256 && offset.is_multiple_of(size);
     match sound {

@@ -1,12 +1,12 @@
-//! What is taken back when a driver's session ends, and in which order.
+//! The steps by which everything is taken back when a driver's session ends, in order.
 //!
-//! The threads of the driver are gone by then: that is why the session ends. A device goes on meanwhile, and may hold the line or
-//! write to memory at any instant, so it is silenced first, and the memory that it reaches goes last.
+//! The threads of the driver are gone by then: that is why the session ends. The device still works, and may pull its
+//! line or write to memory at any instant, so it is silenced first, and the memory that it reaches is taken back last.
 
 use crate::refusal::Thing;
 use alloc::vec::Vec;
 
-/// One thing that is taken back.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The function raises no interrupts any more.
@@ -15,18 +15,18 @@ pub enum Step {
     StopMastering(u16),
     /// The function answers at none of its addresses any more.
     StopDecoding(u16),
-    /// The channel of ISA DMA with this place among the driver's moves nothing any more.
+    /// The driver's channel of ISA DMA with this index moves nothing any more.
     Mask(usize),
-    /// The driver does not hear the line, or its part of one, any more.
+    /// The driver gets no interrupts of the line, or of its part of one, any more.
     Detach(Thing),
-    /// The space to which the ports with this place among the driver's were granted cannot use them any more.
+    /// The space to which the driver's ports with this index were granted cannot use them any more.
     Revoke(usize),
     /// The regions of the device's memory, and of memory that devices reach, show nothing any more.
     Withdraw,
-    /// The memory that devices reach is nobody's until the device was reset.
+    /// The memory that devices reach is given to nobody until the device has been reset.
     Hold,
-    /// That memory is cleared and free, for no device was reaching it. What is held since an earlier death stays so: this driver did
-    /// not reset the device.
+    /// That memory is cleared and freed, since no device was reaching it. Memory that is held since an earlier death
+    /// stays held: this driver did not reset the device.
     Free,
 }
 
@@ -41,8 +41,8 @@ pub const fn silence(function: u16) -> [Step; 3] {
 }
 
 /// The steps for a driver with these functions, so many channels, these interrupt lines and so many ranges of ports,
-/// whose function reaches memory or does not. A channel that is masked has moved its last byte, and needs no device
-/// that was reset.
+/// one of whose functions reaches memory or not. A masked channel moves no more bytes, so that its device need not be
+/// reset.
 #[must_use]
 pub fn steps(
     functions: &[u16],
@@ -51,7 +51,7 @@ pub fn steps(
     ports: usize,
     reaches: bool,
 ) -> Vec<Step> {
-    // Of all functions the interrupts, then of all the mastering.
+    // First the interrupts of all functions, then the bus mastering of all.
     let each = |place: usize| functions.iter().map(move |f| silence(*f)[place]);
     (0..3)
         .flat_map(each)

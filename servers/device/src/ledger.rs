@@ -1,4 +1,5 @@
-//! Who has what: nothing is two drivers'. Functions that can share an interrupt line have a part of it each.
+//! Which driver has which resource: none belongs to two drivers. Functions that can share an interrupt line have a part
+//! of it each.
 
 use crate::refusal::{Refusal, Thing};
 use crate::Driver;
@@ -7,7 +8,7 @@ use alloc::vec::Vec;
 /// Most things that one driver has at a time.
 pub const MOST: usize = 256;
 
-/// What each driver has. No part of anything belongs to two drivers.
+/// The resources of each driver. No part of anything belongs to two drivers.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Vec<(Driver, Thing)>,
@@ -42,7 +43,7 @@ fn overlap(a: Thing, b: Thing) -> bool {
     }
 }
 
-/// The function for which two parts of a line cannot be had together.
+/// The function that cannot share its interrupt line, because of which two parts of the line conflict.
 fn unshared(taken: Thing, wanted: Thing) -> Option<u16> {
     let cannot = |thing| match thing {
         Thing::Level {
@@ -67,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a driver has something. `name` says what a driver is called.
+    /// Notes that a driver has something. `name` returns the name of a driver.
     pub fn take<'a>(
         &mut self,
         driver: Driver,
@@ -88,13 +89,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether a driver has exactly this.
+    /// Whether a driver has exactly this resource.
     #[must_use]
     pub fn has(&self, driver: Driver, thing: Thing) -> bool {
         self.entries.contains(&(driver, thing))
     }
 
-    /// A driver has this no longer.
+    /// Removes a resource from a driver.
     pub fn give(&mut self, driver: Driver, thing: Thing) -> Result<(), Refusal> {
         let place = self.entries.iter().position(|e| *e == (driver, thing));
         let place = place.ok_or(Refusal::NotYours(thing))?;
@@ -102,13 +103,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// What a driver has.
+    /// The resources of a driver.
     pub fn of(&self, driver: Driver) -> impl Iterator<Item = Thing> + '_ {
         let own = self.entries.iter().filter(move |e| e.0 == driver);
         own.map(|e| e.1)
     }
 
-    /// Who has this interrupt line, or a part of it: the driver, and the function whose part it is.
+    /// The holders of this interrupt line, or of parts of it: the driver, and the function of the part.
     pub fn on_line(&self, line: u8) -> impl Iterator<Item = (Driver, Option<u16>)> + '_ {
         self.entries.iter().filter_map(move |e| match e.1 {
             Thing::Line(own) if own == line => Some((e.0, None)),
@@ -138,7 +139,8 @@ mod tests {
 
     const NAMES: [&str; 2] = ["console", "disk"];
 
-    /// A test per kind: what one has the other one does not get, nor a part; a sentence says why; it is free when it was given back.
+    /// A test per kind: a resource of one driver, or a part of it, is refused to another, with a sentence; it is free
+    /// after it was given back.
     fn is_one_drivers(thing: Thing, parts: &[Thing], others: &[Thing], sentence: &str) {
         let name = |driver: usize| NAMES[driver];
         let mut ledger = Ledger::new();
@@ -228,7 +230,7 @@ mod tests {
             Err(Refusal::Twice(second)),
             "the same function twice"
         );
-        // The whole line is nobody's to have, and a function that cannot share comes too late.
+        // Nobody can get the whole line, and a function that cannot share is refused.
         let whole = ledger.take(1, Thing::Line(10), name).unwrap_err();
         let sentence = "console has interrupt line 10, or a part";
         assert_eq!(whole.to_string(), sentence);

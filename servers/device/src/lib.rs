@@ -1,8 +1,8 @@
-//! What the device server decides, without any kernel call and with any configuration space of PCI, so that it is
-//! tested on the host: who may ask for what ([`manifest`]), who has what ([`ledger`]), who is told when a line rings
-//! ([`lines`]), PCI functions ([`pci`]) and what a driver may do with their configuration ([`config`]), memory that
-//! devices reach ([`pool`]), what is taken back when a driver dies ([`death`]), why something was refused
-//! ([`refusal`]); and the date ([`clock`]).
+//! The decisions of the device server, without kernel calls and for any PCI configuration space, so that they are
+//! tested on the host: what each driver may request ([`manifest`]) and has ([`ledger`]), which drivers are interrupted
+//! when a line rings ([`lines`]), PCI functions ([`pci`]) and drivers' access to their configuration ([`config`]),
+//! memory that devices reach ([`pool`]), channels of ISA DMA ([`channel`]), the steps when a driver dies ([`death`]),
+//! reasons for refusals ([`refusal`]); and the date ([`clock`]).
 #![no_std]
 
 extern crate alloc;

@@ -1,27 +1,27 @@
-//! Interrupt lines of PCI functions, which are levels, and who is told when one rings.
+//! Interrupt lines of PCI functions, which are level-triggered, and which drivers are interrupted when one rings.
 //!
-//! A function alone on its line needs nobody: the kernel tells the driver's thread, and masks the line until that waits
-//! again. From when a second function joins until the last one leaves, a thread of the device server has the line. When
-//! it rings, that thread keeps each function that pulls it from pulling, tells the function's driver, and waits for the
-//! next ring at once: the line is up again for all others. A driver's acknowledgement lets its function pull again. So
-//! who never acknowledges has silenced its own function.
+//! A function alone on its line does not need this server: the kernel interrupts the driver's thread, and masks the
+//! line until that waits again. From the time a second function joins until the last one leaves, a thread of the device
+//! server has the line. When it rings, that thread silences each function that pulls the line, interrupts the
+//! function's driver, and waits for the next ring at once, so that the line is unmasked for all others. A driver's
+//! acknowledgement lets its function pull again. So a driver that never acknowledges only silences its own function.
 //!
-//! A function says that it has reason to interrupt whether it may pull the line or not. So [`Lines`] must know at any
-//! time which functions may not: one that joins has been kept from interrupting since it was claimed.
+//! A function's status shows a pending interrupt whether it may pull the line or not. So [`Lines`] must know at any
+//! time which functions are silenced; one that joins has been silenced since it was claimed.
 
 use alloc::vec::Vec;
 
-/// Lines that there can be.
+/// Number of lines.
 pub const LINES: usize = 16;
 
-/// Rings in a row for which no function was pulling, until the line is looked at only now and then.
+/// Rings in a row without a function that pulls, after which the line is masked for a while after each ring.
 const MOST_IDLE: u32 = 16;
 
-/// A function on a line, and how its driver is told.
+/// A function on a line, and the thread of its driver.
 #[derive(Debug)]
 struct Member<T> {
     function: u16,
-    /// It is kept from interrupting: until its line has been attached, and when it has pulled, until its driver
+    /// It is kept from interrupting: before its line has been attached, and after it has pulled until its driver
     /// acknowledges.
     silenced: bool,
     tell: T,
@@ -30,20 +30,20 @@ struct Member<T> {
 #[derive(Debug)]
 struct Line<T> {
     members: Vec<Member<T>>,
-    /// The device server's thread has it.
+    /// The device server's thread has the line.
     shared: bool,
-    /// Rings in a row for which no function was pulling.
+    /// Rings in a row without a function that pulled.
     idle: u32,
 }
 
 /// What is to be done when a function has joined a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// It is alone: the kernel is to tell its driver.
+    /// It is alone: the kernel is to interrupt its driver's thread.
     Alone,
-    /// It is the second one: the line is to be the device server's, and no longer the first one's.
+    /// It is the second one: the line is to pass from the first one's driver to the device server.
     Second,
-    /// Nothing: the line is the device server's.
+    /// Nothing: the device server has the line already.
     More,
 }
 
@@ -52,11 +52,11 @@ pub enum Joined {
 pub enum Next {
     /// Wait for the next ring.
     Wait,
-    /// Leave the line masked for a while first: something pulls it that no function admits.
+    /// Leave the line masked for a while first: it is pulled, but no function shows a pending interrupt.
     Pause,
 }
 
-/// All lines. A driver is told by a `T`.
+/// All lines. A driver is interrupted through a `T`.
 #[derive(Debug)]
 pub struct Lines<T> {
     lines: [Line<T>; LINES],
@@ -84,7 +84,7 @@ impl<T> Lines<T> {
         line.is_some_and(|line| line.shared)
     }
 
-    /// Whether a function was kept from interrupting, and its driver has not acknowledged that yet.
+    /// Whether a function is silenced until its driver acknowledges an interrupt.
     #[must_use]
     pub fn is_silenced(&self, line: u8, function: u16) -> bool {
         let line = self.lines.get(usize::from(line));
@@ -96,7 +96,7 @@ impl<T> Lines<T> {
         self.lines.get_mut(usize::from(line))
     }
 
-    /// What a function will be that joins this line next. `None`: there is no such line.
+    /// The result for a function that joins this line next. `None` if there is no such line.
     #[must_use]
     pub fn next(&self, line: u8) -> Option<Joined> {
         let line = self.lines.get(usize::from(line))?;
@@ -107,8 +107,8 @@ impl<T> Lines<T> {
         })
     }
 
-    /// A function that is on no line, and is kept from interrupting, joins this one. It stays silenced until
-    /// [`Lines::allow`]. `None`: there is no such line.
+    /// Adds a function that is on no line, and is kept from interrupting, to this one. It stays silenced until
+    /// [`Lines::allow`]. `None` if there is no such line.
     pub fn join(&mut self, line: u8, function: u16, tell: T) -> Option<Joined> {
         let joined = self.next(line)?;
         let line = self.line(line)?;
@@ -121,7 +121,7 @@ impl<T> Lines<T> {
         Some(joined)
     }
 
-    /// A function leaves. Whether it was the last one: the line is to be nobody's.
+    /// Removes a function. Returns whether it was the last one, so that the line has to be detached.
     pub fn leave(&mut self, line: u8, function: u16) -> bool {
         let Some(line) = self.line(line) else {
             return false;
@@ -135,9 +135,9 @@ impl<T> Lines<T> {
         last
     }
 
-    /// A shared line has rung. `pulls` says whether a function pulls it, and keeps it from pulling if so; then its
-    /// driver is told. Nobody is told of a function that was silenced before: whatever it says, it does not pull the
-    /// line.
+    /// Handles a ring of a shared line. `pulls` returns whether a function pulls it, and silences it if so; then `tell`
+    /// interrupts its driver. Functions that were silenced before are skipped: whatever their status, they do not pull
+    /// the line.
     pub fn rings(
         &mut self,
         line: u8,
@@ -166,8 +166,9 @@ impl<T> Lines<T> {
         }
     }
 
-    /// A function may pull the line: this has been attached, or the driver has acknowledged an interrupt. Whether the
-    /// function was silenced: it is to pull the line again if it has reason to, before anybody else asks.
+    /// Allows a function to pull the line, which has been attached, or for which the driver has acknowledged an
+    /// interrupt. Returns whether the function was silenced: the caller then has to enable its interrupts before
+    /// anything else reads this state.
     pub fn allow(&mut self, line: u8, function: u16) -> bool {
         let members = self.line(line).map(|line| &mut line.members);
         let mut own = members.into_iter().flatten();
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(lines.next(16), None);
         assert!(!lines.leave(10, 1));
         assert!(!lines.leave(10, 4));
-        // One is left, and the line stays the server's.
+        // One function is left, and the server keeps the line.
         assert_eq!(lines.join(10, 1, ()), Some(Joined::More));
         assert!(!lines.leave(10, 1));
         assert!(!lines.leave(10, 1), "it is not there");
@@ -233,12 +234,12 @@ mod tests {
         assert!(lines.allow(10, 3));
         assert!(!lines.allow(10, 3), "there was nothing");
         assert_eq!(ring(&mut lines, &[1, 3]), [3]);
-        // Who comes anew begins anew.
+        // A function that joins again is no longer silenced.
         lines.leave(10, 1);
         join(&mut lines, 1, 1);
         assert_eq!(ring(&mut lines, &[1]), [1]);
         assert!(!lines.allow(16, 1) && !lines.allow(11, 1));
-        // It is told who is silenced: 2 was told and has not acknowledged.
+        // `is_silenced` reports it: the driver of 2 was interrupted and has not acknowledged.
         assert!(lines.is_silenced(10, 2) && !lines.is_silenced(10, 4));
         assert!(lines.allow(10, 2) && !lines.is_silenced(10, 2));
         assert!(lines.is_shared(10) && !lines.is_shared(11) && !lines.is_shared(16));
@@ -269,21 +270,21 @@ mod tests {
         assert_eq!(ring(false), Next::Wait);
     }
 
-    /// A device, its driver, and what came of them.
+    /// A device, its driver, and their counts.
     #[derive(Clone, Default)]
     struct Side {
         /// The device has reason to interrupt.
         reason: bool,
         /// It may not pull the line.
         silenced: bool,
-        /// The driver's thread has an interrupt, or several.
+        /// The driver's thread has one or more interrupts.
         told: bool,
         raised: u64,
         handled: u64,
     }
 
-    /// Functions on one line, some of whose drivers misbehave, in any order of steps: whatever those do, a good
-    /// driver's device is handled after each interrupt, within one ring.
+    /// Functions on one line, some of whose drivers misbehave, in any order of steps: whatever these do, a good
+    /// driver's device is served after each interrupt, within one ring.
     #[test]
     fn no_interrupt_of_a_good_driver_is_lost() {
         for seed in 0..400 {
@@ -294,7 +295,7 @@ mod tests {
             for function in 0..count {
                 join(&mut lines, function as u16, function);
             }
-            // The first one is good. The others never acknowledge, or always do, or come and go.
+            // The first driver is good. The others never acknowledge, or always do, or come and go.
             for _ in 0..400 {
                 let who = random.below(count);
                 match random.below(6) {
@@ -303,7 +304,7 @@ mod tests {
                         sides[who].raised += 1;
                     }
                     2 if who != 0 => {
-                        // Without having looked at the device.
+                        // Acknowledges without having served the device.
                         if lines.allow(10, who as u16) {
                             sides[who].silenced = false;
                         }
@@ -353,7 +354,7 @@ mod tests {
         step(lines, sides);
     }
 
-    /// What is known of the functions is so.
+    /// Checks that the known state of the functions is right.
     fn check(lines: &Lines<usize>, sides: &[Side]) {
         for (function, side) in sides.iter().enumerate() {
             assert_eq!(
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// The line rings if somebody pulls it, and the good driver does what it is told to.
+    /// The line rings if a function pulls it, and the good driver serves its device.
     fn step(lines: &mut Lines<usize>, sides: &mut [Side]) {
         if sides.iter().any(|side| side.reason && !side.silenced) {
             let mut told = Vec::new();

@@ -44,23 +44,23 @@ use services::system::encoded;
 
 rt::entry!(main);
 
-/// The ports by which configurations are read and written: where, and what.
+/// The ports by which configurations are read and written: address and data.
 const ADDRESS: u16 = 0xcf8;
 const DATA: u16 = 0xcfc;
-/// In [`ADDRESS`]: on.
+/// In [`ADDRESS`]: enable.
 const ENABLE: u32 = 1 << 31;
 
-/// The ports of the real-time clock: which register, and what is in it.
+/// The port of the real-time clock that selects a register; the next port has its value.
 const CLOCK: u16 = 0x70;
 
-/// Where base addresses are placed that the firmware did not place. Behind the memory of any machine with 4 GB below, and
-/// below the interrupt controllers; and the ports that firmware uses for it.
+/// Where base addresses are placed that the firmware did not place: above the memory that a machine has below 4 GB, and
+/// below the interrupt controllers; and at the ports that firmware uses for that.
 const WINDOWS: Windows = Windows {
     ports: (0xc000, 0x3f00),
     memory: (0xe000_0000, 0x1e00_0000),
 };
 
-/// The doors: everybody's, which leads nowhere; init's; behind it one for each driver.
+/// The doors: 0, which everybody can find and which opens no sessions; init's; then one for each driver.
 const CONTROL: u64 = 1;
 const FIRST_DRIVER: u64 = 2;
 
@@ -71,36 +71,37 @@ const MOST_MEMORY: u64 = 64 << 20;
 #[derive(Clone, Copy)]
 struct Ports;
 
-/// Held from when it was said which register until that was read or written: lines have threads of their own.
+/// Held from the selection of a register until it was read or written, since lines have threads of their own.
 static ACCESS: Mutex<()> = Mutex::new(());
 
-/// The functions that have lines, and the threads that are told. Held for as long as the command of such a function is changed.
+/// The functions that have lines, and the threads that are interrupted. Held while the command register of such a
+/// function is changed.
 static ON_LINES: Mutex<Lines<Ref>> = Mutex::new(Lines::new());
 
-/// Sets and clears bits of the command of a function that may be on a line.
+/// Sets and clears bits in the command register of a function that may be on a line.
 fn command(function: u16, set: u32, clear: u32) {
     let _lines = ON_LINES.lock();
     pci::command(&Ports, function, set, clear);
 }
 
-/// Lets a function pull its line, if it was kept from that. `lines` is [`ON_LINES`], which is held meanwhile: nobody
-/// finds a function silenced that pulls.
+/// Lets a function pull its line, if it was silenced. `lines` is [`ON_LINES`], which is locked meanwhile, so that no
+/// thread sees a function as silenced that pulls.
 fn allow(lines: &mut Lines<Ref>, line: u8, function: u16) {
     if lines.allow(line, function) {
         pci::command(&Ports, function, 0, pci::NO_INTERRUPTS);
     }
 }
 
-/// What drivers are shown: a word for each line, which is 1 while the line is shared.
+/// The page for drivers: a word for each line, which is 1 while the line is shared.
 #[repr(C, align(4096))]
 struct Page([AtomicU64; PAGE_SIZE as usize / 8]);
 
 static SHARED: Page = Page([const { AtomicU64::new(0) }; PAGE_SIZE as usize / 8]);
 
-/// How long a line stays masked that rings for nobody, in nanoseconds.
+/// How long a line stays masked that rings without a function that pulls it, in nanoseconds.
 const LINE_PAUSE: u64 = 1_000_000;
 
-/// A thread that has a shared line.
+/// The thread that has a shared line.
 fn serve_line(line: u8) {
     loop {
         sys::thread_wait_interrupt();
@@ -112,7 +113,7 @@ fn serve_line(line: u8) {
             pulls
         };
         let tell = |thread: &Ref| {
-            // Of a thread that is gone, its function stays silent.
+            // If the thread is gone, its function stays silenced.
             let _ = thread.interrupt();
         };
         let next = ON_LINES.lock().rings(line, pulls, tell);
@@ -186,7 +187,8 @@ impl channel::Pair for Ports {
     }
 
     fn write(&mut self, port: u16, byte: u8) {
-        // SAFETY: what a channel is told is decided in `channel`; the memory that it reaches is a driver's, which knows that devices do.
+        // SAFETY: `channel` decides which transfers are programmed; the memory that a channel reaches is a driver's,
+        // which knows that devices reach it.
         unsafe {
             core::arch::asm!("out dx, al", in("al") byte, in("dx") port,
                 options(nomem, nostack, preserves_flags));
@@ -219,27 +221,27 @@ impl Config for Ports {
     }
 }
 
-/// What sessions share.
+/// The state that sessions share.
 struct Shared {
     authority: RefAt,
     manifest: Vec<Entry>,
     found: Vec<Found>,
     ledger: Ledger,
     pool: Pool,
-    /// The pool's memory: physical address, and where it is mapped.
+    /// The pool's memory: physical address, and the window on it.
     memory: Vec<(u64, Window)>,
     /// The drivers that have a session.
     busy: Vec<bool>,
     /// The date at which the machine's clock was zero.
     origin: Option<u64>,
-    /// What shows drivers which lines are shared.
+    /// The region of the page that shows drivers which lines are shared.
     page: Region,
     /// The threads that have shared lines: made when they are first needed.
     line_threads: [Option<Ref>; LINES],
 }
 
 impl Shared {
-    /// Notes that a driver has something, if nobody has.
+    /// Notes that a driver has something, if no driver has it.
     fn take(&mut self, driver: Driver, thing: Thing) -> Result<(), Refusal> {
         let manifest = &self.manifest;
         let name = |driver: Driver| manifest.get(driver).map_or("", |entry| &*entry.name);
@@ -251,7 +253,7 @@ impl Shared {
         entry.ok_or(Refusal::Absent("there is no such driver"))
     }
 
-    /// What a driver is called.
+    /// The name of a driver.
     fn name(&self, driver: Driver) -> String {
         let entry = self.manifest.get(driver);
         entry.map_or_else(String::new, |entry| entry.name.clone())
@@ -264,7 +266,7 @@ impl Shared {
             .is_some_and(|entry| entry.pci.contains(&found.id))
     }
 
-    /// Whether something answers at a port of ISA: where nothing is, it reads as all ones.
+    /// Whether a device answers at a port of ISA: a port without one reads as all ones.
     fn answers(&self, port: u16) -> bool {
         let (authority, space) = (self.authority.handle(), rt::start::space().handle());
         if sys::device_grant_ports(authority, space, u64::from(port), 1) != Code::Ok {
@@ -275,7 +277,7 @@ impl Shared {
         byte != u8::MAX
     }
 
-    /// Makes a line a thread's.
+    /// Attaches a line to a driver's thread.
     fn attach(&mut self, driver: Driver, line: u8, thread: RefAt) -> Result<(), Refusal> {
         let thing = Thing::Line(line);
         self.take(driver, thing)?;
@@ -287,7 +289,7 @@ impl Shared {
         sys::device_attach_interrupt(self.authority.handle(), thread.handle(), u64::from(line))
     }
 
-    /// Makes interrupts of a function interrupts of a thread: the part of its line that it has then.
+    /// Turns interrupts of a function into interrupts of a thread. Returns the part of its line that it has then.
     fn attach_function(
         &mut self,
         driver: Driver,
@@ -312,15 +314,15 @@ impl Shared {
         Ok(thing)
     }
 
-    /// Puts a function on a line, which it may pull from then on. If it is the second one, the line becomes a thread's
-    /// of this server.
+    /// Puts a function on a line, which it may pull from then on. If it is the second one, a thread of this server
+    /// takes over the line.
     fn join(&mut self, line: u8, function: u16, thread: RefAt) -> Result<Code, Code> {
         let kept = thread.copy()?;
         let mut lines = ON_LINES.lock();
         let own = match lines.next(line).ok_or(Code::Invalid)? {
             Joined::Alone => None,
-            // What can fail comes before anything is changed. Is it a thread? It gets an interrupt for which there is
-            // no reason, which does no harm.
+            // Steps that can fail come before any change. A spurious interrupt checks that `thread` is a thread, and
+            // does no harm.
             Joined::Second | Joined::More => {
                 thread.interrupt()?;
                 Some(self.line_thread(line)?)
@@ -329,7 +331,7 @@ impl Shared {
         let joined = lines.join(line, function, kept);
         let code = match (joined, own) {
             (Some(Joined::Second), Some(own)) => {
-                // Before any function is silenced, so that its driver knows when it is told.
+                // Before any function is silenced, so that its driver knows that it has to acknowledge.
                 SHARED.0[usize::from(line)].store(1, Ordering::Release);
                 let _ = sys::device_detach_interrupt(self.authority.handle(), u64::from(line));
                 self.attach_thread(line, own)
@@ -343,7 +345,7 @@ impl Shared {
         Ok(code)
     }
 
-    /// Takes a function from its line, which is nobody's when it was the last one.
+    /// Removes a function from its line, which is detached if it was the last one.
     fn leave(&self, line: u8, function: u16) {
         let mut lines = ON_LINES.lock();
         if lines.leave(line, function) {
@@ -352,12 +354,12 @@ impl Shared {
         }
     }
 
-    /// The thread for a line when that is shared.
+    /// The thread of this server for a shared line.
     fn line_thread(&mut self, line: u8) -> Result<RefAt, Code> {
         let place = self.line_threads.get_mut(usize::from(line));
         let place = place.ok_or(Code::Invalid)?;
         if place.is_none() {
-            // Above the drivers that it tells.
+            // Above the drivers that it interrupts.
             let priority = rt::start::priority() + 1;
             let thread = thread::spawn_at(priority, move || serve_line(line))?;
             *place = Some(thread.reference()?);
@@ -404,7 +406,7 @@ impl Shared {
         Ok(region)
     }
 
-    /// What the kernel said to a grant: if it refuses the thing is free again.
+    /// Handles the kernel's answer to a grant: if it refuses, the thing is free again.
     fn granted(&mut self, driver: Driver, thing: Thing, code: Code) -> Result<(), Refusal> {
         if code == Code::Ok {
             return Ok(());
@@ -425,7 +427,7 @@ impl Shared {
         mapped(&self.memory, start)
     }
 
-    /// Clears some of what drivers had: whether there was something.
+    /// Clears some of the memory that drivers had. Returns whether there was any.
     fn clear_some(&mut self) -> bool {
         const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
         let memory = &self.memory;
@@ -436,7 +438,7 @@ impl Shared {
         })
     }
 
-    /// Takes something back from a driver, which has ended or gives it back.
+    /// Does a step of taking back from a driver that has ended or gives something back.
     fn take_back(&mut self, driver: Driver, held: &mut Held, step: Step) {
         let authority = self.authority.handle();
         match step {
@@ -465,17 +467,17 @@ impl Shared {
     }
 }
 
-/// Where memory of the pool is mapped, of which this is the physical address.
+/// Where memory of the pool with this physical address is mapped.
 fn mapped(memory: &[(u64, Window)], at: u64) -> Option<(&Window, u64)> {
     let inside = |(start, window): &&(u64, Window)| *start <= at && at < *start + window.size();
     let (start, window) = memory.iter().find(inside)?;
     Some((window, at - start))
 }
 
-/// A function that a driver has.
+/// A function that a driver has claimed.
 struct Own {
     claimed: Claimed,
-    /// It reaches memory, or did.
+    /// It reaches memory, or has done so.
     reaches: bool,
     /// The part of its line that it has.
     line: Option<Thing>,
@@ -488,7 +490,7 @@ impl Own {
     }
 }
 
-/// What a driver holds: what must be withdrawn when its session ends.
+/// The resources of a driver, which are withdrawn when its session ends.
 #[derive(Default)]
 struct Held {
     functions: Vec<Own>,
@@ -499,7 +501,7 @@ struct Held {
     memory: Vec<(u64, u64, Region)>,
     /// Memory that devices reach: its physical address, and the region that shows it.
     dma: Vec<(u64, Region)>,
-    /// Channels of ISA DMA, and what each of them moves.
+    /// Channels of ISA DMA, and the transfer of each.
     channels: Vec<(Channel, Option<Transfer>)>,
 }
 
@@ -511,7 +513,7 @@ impl Held {
             .ok_or(Refusal::NotYours(thing))
     }
 
-    /// A channel's place.
+    /// The index of a channel.
     fn channel(&self, number: u64) -> Result<usize, Refusal> {
         let channel = Channel::new(number)?;
         let place = self.channels.iter().position(|own| own.0 == channel);
@@ -526,7 +528,7 @@ impl Held {
     }
 }
 
-/// Some of the memory that drivers had was cleared.
+/// Happens when some of the memory that drivers had was cleared.
 static CLEARED: Event = Event::new();
 
 /// A driver's session.
@@ -538,7 +540,7 @@ struct Session {
 }
 
 impl Session {
-    /// Does what is asked, and keeps the sentence if it is refused.
+    /// Does a request, and keeps the sentence if it is refused.
     fn serve<T>(
         &self,
         f: impl FnOnce(&mut Shared, &mut Held, Driver) -> Result<T, Refusal>,
@@ -705,7 +707,7 @@ impl Devices for Session {
             }
             let other = |own: &Own| own.claimed.found.function != found.function;
             held.functions.retain(other);
-            // Nothing of it is shown any more.
+            // The function's memory and ports are withdrawn.
             for thing in found.bases.iter().filter_map(Base::thing) {
                 let authority = shared.authority.handle();
                 match thing {
@@ -731,7 +733,7 @@ impl Devices for Session {
             check(offset, size)?;
             match held.function(function) {
                 Ok(own) => own.claimed.read(&Ports, offset, size),
-                // As if there were nothing.
+                // Reads as an absent function.
                 Err(_) => Ok(ones(size)),
             }
         })
@@ -814,7 +816,7 @@ impl Devices for Session {
                 return Err(Refusal::Allowance(0));
             }
             own.reaches = true;
-            // What was held for a device that has now been reset.
+            // Frees memory that was held for a device, which has been reset now.
             shared.pool.free_all(driver, true);
             command(own.address(), pci::MASTER, 0);
             Ok(())
@@ -826,7 +828,8 @@ impl Devices for Session {
             let most = shared.entry(driver)?.dma;
             shared.pool.take(driver, most, (size, align, reach))
         })?;
-        // Others are served while it is cleared. If the session ends meanwhile, the piece goes back with all others.
+        // Others are served while the piece is cleared. If the session ends meanwhile, it is given back with all
+        // others.
         let is_clear = || self.shared.borrow().pool.is_clear(physical, size);
         CLEARED.until(|| is_clear().then_some(())).await;
         self.serve(|shared, held, _| {
@@ -988,7 +991,7 @@ impl DeviceControl for Control {
                 silenced: false,
             });
         }
-        // The thread that takes the interrupts of shared lines wants the lock: nothing is allocated meanwhile.
+        // The threads of shared lines need the lock: nothing is allocated while it is held.
         let lines = ON_LINES.lock();
         told.shared = lines.is_shared(line);
         for part in &mut told.parts {
@@ -1045,7 +1048,7 @@ fn page() -> Result<Region, Code> {
     Ok(region)
 }
 
-/// Reads the arguments, finds and places what there is.
+/// Reads the arguments, and finds and places the functions of the machine.
 fn set_up() -> Result<Shared, Error> {
     let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
     let authority = passed(0)?;
@@ -1086,10 +1089,10 @@ fn set_up() -> Result<Shared, Error> {
     })
 }
 
-/// What sessions are: a driver's, or init's.
+/// The kinds of sessions: a driver's, or init's.
 type Sessions = Either<DevicesStub<Session>, DeviceControlStub<Control>>;
 
-/// The server, beside its sessions.
+/// The server, besides its sessions.
 struct Machine {
     shared: Rc<RefCell<Shared>>,
     doors: Rc<RefCell<Vec<Ref>>>,
@@ -1104,7 +1107,7 @@ impl Host<Sessions> for Machine {
                     doors: Rc::clone(&self.doors),
                 }))))
             }
-            // Drivers are no job's: whoever else was given a door by one is none.
+            // Drivers belong to no job: a client of a job that got a driver's door from it is refused.
             (FIRST_DRIVER.., DevicesClient::ID) if visitor.job != 0 => Err(Error::Denied),
             (FIRST_DRIVER.., DevicesClient::ID) => {
                 let driver = (visitor.door - FIRST_DRIVER) as usize;
@@ -1125,7 +1128,7 @@ impl Host<Sessions> for Machine {
     }
 
     fn deadline(&mut self) -> Option<u64> {
-        // It goes on to clear when it has served whoever is there.
+        // The server continues clearing when it has served the waiting requests.
         (!self.shared.borrow().pool.is_all_clear()).then_some(0)
     }
 

@@ -1,4 +1,4 @@
-//! The boot manifest: which driver may ask for what. Init has it and passes it on, a line for each driver:
+//! The boot manifest: the resources that each driver may request. Init has it and passes it on, a line for each driver:
 //!
 //! ```text
 //! console ports=3f8+8 line=4
@@ -7,15 +7,15 @@
 //! sound isa=220+10 line=5 channel=1 channel=5 dma=20000
 //! ```
 //!
-//! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that
-//! devices reach, all hexadecimal; a `line` and a `channel` of ISA DMA are decimal. What belongs to a function that the
-//! driver may claim goes without saying. `isa` is `ports` of a device on ISA: nothing says which of those there are, so
-//! the first of its ports is read when it is to be known whether there is one.
+//! `ports` and `memory` are a start and a count, `pci` the ids of vendor and device, `dma` bytes of memory that devices
+//! reach, all hexadecimal; a `line` and a `channel` of ISA DMA are decimal. Resources of a function that the driver may
+//! claim are not listed. `isa` is `ports` of a device on ISA: such devices cannot be enumerated, so the server reads
+//! the first of the ports to find out whether there is one.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// What one driver may ask for.
+/// The resources that one driver may request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
@@ -37,7 +37,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads a line of the manifest. `None`: it is none.
+    /// Reads a line of the manifest. `None` if the line is invalid.
     #[must_use]
     pub fn read(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();

@@ -1,6 +1,6 @@
-//! PCI functions: which there are, what their base addresses lead to, and where those are placed that the firmware did not place.
+//! PCI functions: their enumeration, their base addresses, and the placement of those that the firmware did not place.
 //!
-//! Whatever a function says of itself is hostile: it may describe base addresses of any size and place, which only leads to
+//! The registers of a function are hostile: it may have base addresses of any size and place, which only lead to
 //! refusals later on.
 
 use crate::refusal::Thing;
@@ -10,14 +10,14 @@ use services::device::Place;
 
 /// The configuration of all functions, four bytes at an offset that is a multiple of four.
 pub trait Config {
-    /// Reads. All ones where there is nothing.
+    /// Reads a register. All ones if there is no such function.
     fn read(&self, function: u16, offset: u8) -> u32;
-    /// Writes.
+    /// Writes a register.
     fn write(&self, function: u16, offset: u8, value: u32) {
         self.write_part(function, offset, 4, value);
     }
-    /// Writes 1, 2 or 4 bytes, at an offset that is a multiple of so many. Those beside them are not written: a bit
-    /// that is cleared by writing 1 to it stays as it is there.
+    /// Writes 1, 2 or 4 bytes, at an offset that is a multiple of the size. The neighbouring bytes are not written, so
+    /// that bits in them that are cleared by writing 1 stay as they are.
     fn write_part(&self, function: u16, offset: u8, size: u64, value: u32);
 }
 
@@ -27,23 +27,23 @@ pub const COMMAND: u8 = 0x04;
 pub const BASES: u8 = 0x10;
 /// Offset of the base address of the ROM.
 pub const ROM: u8 = 0x30;
-/// Offset of the place of the first capability.
+/// Offset of the register with the offset of the first capability.
 const CAPABILITIES: u8 = 0x34;
 /// Offset of the interrupt line and pin.
 const INTERRUPT: u8 = 0x3c;
 
-/// In the command: it answers at its I/O ports, at its memory.
+/// In the command: the function answers at its I/O ports and its memory.
 pub const DECODE: u32 = 3;
-/// In the command: it reaches memory.
+/// In the command: the function reaches memory (bus mastering).
 pub const MASTER: u32 = 1 << 2;
-/// In the command: it raises no interrupts.
+/// In the command: the function raises no interrupts.
 pub const NO_INTERRUPTS: u32 = 1 << 10;
-/// In command and status: it has reason to interrupt, whether or not it may.
+/// In command and status: the function has a pending interrupt, whether or not it may raise it.
 pub const INTERRUPTS: u32 = 1 << 19;
-/// What stays of the command and goes back unchanged; the status, whose bits are cleared by ones, is left alone.
+/// The bits of the command that are written back unchanged; the status, whose bits are cleared by ones, is not written.
 const COMMAND_BITS: u32 = 0xffff;
 
-/// The configuration as `pci_types` wants it.
+/// The configuration in the form that `pci_types` needs.
 struct Access<'a, C>(&'a C);
 
 impl<C: Config> ConfigRegionAccess for Access<'_, C> {
@@ -61,16 +61,16 @@ fn number(address: PciAddress) -> u16 {
     u16::from(address.bus()) << 8 | u16::from(address.device()) << 3 | u16::from(address.function())
 }
 
-/// What a base address leads to.
+/// A base address of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// What it is.
+    /// What it leads to.
     pub place: Place,
-    /// Where it begins; 0: it is not placed.
+    /// Its start; 0 if it is not placed.
     pub start: u64,
-    /// Its size, a power of two; 0: there is none.
+    /// Its size, a power of two; 0 if there is no base address.
     pub size: u64,
-    /// It has 64 bits, and takes the next one's place as well.
+    /// It has 64 bits, and takes the next one's register as well.
     pub wide: bool,
 }
 
@@ -82,7 +82,7 @@ impl Base {
         wide: false,
     };
 
-    /// As something that a driver can have. Memory goes by whole pages.
+    /// The resource that a driver can have; memory is rounded to whole pages.
     #[must_use]
     pub fn thing(&self) -> Option<Thing> {
         if self.start == 0 {
@@ -103,7 +103,7 @@ impl Base {
         }
     }
 
-    /// The bits of its register, or registers, that say what it is.
+    /// The bits of its registers with its type.
     #[must_use]
     pub fn kind(&self, low: u32) -> u32 {
         match self.place {
@@ -126,18 +126,18 @@ pub struct Found {
     pub bases: [Base; 6],
     /// Its interrupt line, if it has one.
     pub line: Option<u8>,
-    /// It can be kept from interrupting, and says whether it would: since PCI 2.3 all can.
+    /// It can be kept from interrupting, and shows a pending interrupt: all functions since PCI 2.3 do.
     pub shares: bool,
 }
 
 /// The class of bridges.
 const BRIDGE: u32 = 6;
-/// Below this port are devices of the board, as interrupt controllers and timers.
+/// Devices of the board, as interrupt controllers and timers, are below this port.
 const OWN_PORTS: u64 = 0x1000;
-/// Most functions that are looked at.
+/// Most functions that are enumerated.
 const MOST: usize = 1024;
 
-/// All ordinary functions of the machine, behind bridges too as far as the firmware has given their buses numbers.
+/// All ordinary functions of the machine, including those behind bridges, if the firmware has numbered their buses.
 pub fn find_all(config: &impl Config) -> Vec<Found> {
     let access = Access(config);
     let mut found = Vec::new();
@@ -181,13 +181,13 @@ pub fn find_all(config: &impl Config) -> Vec<Found> {
     found
 }
 
-/// Vendor and device of the controller of disks beside [`ROUTER`], and the offset of the register that says whether its
-/// first channel answers at the ports of old, and how fast it is.
+/// Vendor and device of the disk controller beside [`ROUTER`], and the offset of the register that enables its first
+/// channel at the legacy ports, and sets its timing.
 const DISKS: (u16, u16) = (0x8086, 0x7010);
 const CHANNEL: u8 = 0x40;
 const DECODES: u32 = 1 << 15;
 
-/// Lets disks answer at the ports of old, as firmware does, but qboot does not. Drivers look whether they may.
+/// Lets disks answer at the legacy ports, as firmware does except qboot. Drivers check that.
 fn decode_disks(config: &impl Config, found: &[Found]) {
     for disks in found.iter().filter(|f| f.id == DISKS) {
         let channel = config.read(disks.function, CHANNEL) & 0xffff;
@@ -195,14 +195,14 @@ fn decode_disks(config: &impl Config, found: &[Found]) {
     }
 }
 
-/// Vendor and device of the bridge that leads interrupt pins to lines on the machines that we know (the PIIX3), and the
-/// offset of the register that says where to: a byte for each of its four inputs, with [`NOT_ROUTED`] for nowhere.
+/// Vendor and device of the bridge that routes interrupt pins to lines on the supported machines (the PIIX3), and the
+/// offset of the routing register: a byte for each of its four inputs, with [`NOT_ROUTED`] for none.
 const ROUTER: (u16, u16) = (0x8086, 0x7000);
 const ROUTES: u8 = 0x60;
 const NOT_ROUTED: u8 = 1 << 7;
 
-/// Finds out on which line functions of the first bus really are. Their own register is only what the firmware noted there, and qboot notes
-/// another line than the bridge leads the pin to.
+/// Finds the actual lines of functions of the first bus. A function's own register has only what the firmware wrote
+/// there, and qboot writes another line than the one to which the bridge routes the pin.
 fn route(config: &impl Config, found: &mut [Found]) {
     let Some(router) = found.iter().find(|f| f.id == ROUTER).map(|f| f.function) else {
         return;
@@ -211,7 +211,7 @@ fn route(config: &impl Config, found: &mut [Found]) {
     for function in found.iter_mut().filter(|f| f.function < 0x100) {
         let interrupt = config.read(function.function, INTERRUPT);
         let pin = (interrupt >> 8) as u8;
-        // The pins of a device go to the inputs in turn, beginning with another one for each device.
+        // The pins of a device are connected to the inputs in turn, beginning with another one for each device.
         let device = function.function >> 3;
         let input = u16::from(pin)
             .wrapping_sub(1)
@@ -231,7 +231,7 @@ fn route(config: &impl Config, found: &mut [Found]) {
 
 fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
     let command = config.read(function, COMMAND) & COMMAND_BITS;
-    // It answers nowhere while its base addresses are all ones.
+    // The function must not answer while its base addresses are all ones.
     config.write(function, COMMAND, command & !DECODE);
     let mut bases = [Base::NONE; 6];
     let mut index = 0;
@@ -240,8 +240,8 @@ fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
         index += 1 + usize::from(bases[index].wide);
     }
     let class = config.read(function, 0x08);
-    // Nobody has claimed it: it is silent, so that it disturbs no line of others, and reaches no memory, which the
-    // firmware may have let it do. But the board's own bridges pass on what others do.
+    // No driver has claimed it: it is silenced, so that it does not pull a line of others, and may not reach memory,
+    // which the firmware may have enabled. Bridges are excepted, since they forward accesses of others.
     let silent = match class >> 24 {
         BRIDGE => command,
         _ => command & !MASTER,
@@ -265,7 +265,7 @@ const fn register(index: usize) -> u8 {
     BASES + 4 * index as u8
 }
 
-/// Finds out what a base address leads to.
+/// Determines the type, start and size of a base address.
 fn measure(config: &impl Config, function: u16, index: usize) -> Base {
     let size_of = |offset: u8| {
         let was = config.read(function, offset);
@@ -279,9 +279,9 @@ fn measure(config: &impl Config, function: u16, index: usize) -> Base {
         return Base::NONE;
     }
     if low & 1 == 1 {
-        // A function may leave the upper half of an I/O base address out.
+        // A function may not implement the upper half of an I/O base address.
         let mask = mask & 0xfffc;
-        // Below are the machine's own: where a function says that it is there, it is placed anew.
+        // Ports below are the board's own: a function with a start there is placed again.
         let start = match u64::from(low & 0xfffc) {
             start if start < OWN_PORTS => 0,
             start => start,
@@ -322,7 +322,7 @@ pub struct Windows {
     pub memory: (u64, u64),
 }
 
-/// Places the base addresses that have no place. Those for which there is no room stay without.
+/// Places the base addresses that have no place. Those for which there is no room stay unplaced.
 pub fn place(config: &impl Config, found: &mut [Found], windows: Windows) {
     let mut taken: Vec<Thing> = all_bases(found).filter_map(|base| base.thing()).collect();
     let mut wanted: Vec<(usize, usize)> = Vec::new();
@@ -330,7 +330,7 @@ pub fn place(config: &impl Config, found: &mut [Found], windows: Windows) {
         let needs = |b: &usize| function.bases[*b].size != 0 && function.bases[*b].start == 0;
         wanted.extend((0..6).filter(needs).map(|b| (f, b)));
     }
-    // The large ones first: so the least is lost by their alignment.
+    // Large ones first, so that least is lost by alignment.
     wanted.sort_by_key(|&(f, b)| core::cmp::Reverse(found[f].bases[b].size));
     for (f, b) in wanted {
         let base = &mut found[f].bases[b];
@@ -361,7 +361,7 @@ fn all_bases(found: &[Found]) -> impl Iterator<Item = &Base> {
 /// The first place for a base address in a window.
 fn room(taken: &[Thing], base: Base, (first, count): (u64, u64)) -> Option<u64> {
     let align = match base.place {
-        // No page is two functions'.
+        // No page belongs to two functions.
         Place::Memory => base.size.max(abi::PAGE_SIZE),
         _ => base.size,
     };
@@ -384,13 +384,13 @@ fn room(taken: &[Thing], base: Base, (first, count): (u64, u64)) -> Option<u64> 
     }
 }
 
-/// Sets and clears bits of the command.
+/// Sets and clears bits in the command register.
 pub fn command(config: &impl Config, function: u16, set: u32, clear: u32) {
     let command = config.read(function, COMMAND) & COMMAND_BITS;
     config.write(function, COMMAND, command & !clear | set);
 }
 
-/// The capabilities of a function: id and offset. A list that goes in circles ends.
+/// The capabilities of a function: id and offset. A cyclic list ends.
 pub fn capabilities(config: &impl Config, function: u16) -> impl Iterator<Item = (u8, u8)> + '_ {
     const HAS_LIST: u32 = 1 << 20;
     let listed = config.read(function, COMMAND) & HAS_LIST != 0;
@@ -412,7 +412,7 @@ pub(crate) mod tests {
     use core::cell::RefCell;
     use services::device::Place;
 
-    /// A function as a device has it: its registers, and which bits of each can be written.
+    /// A simulated function: its registers, and which bits of each can be written.
     #[derive(Clone)]
     pub(crate) struct Fake {
         pub(crate) words: [u32; 64],
@@ -523,7 +523,7 @@ pub(crate) mod tests {
             (small.place, small.start, small.size),
             (Place::Memory, 0xe000_4000, 0x1000)
         );
-        // The device has it so, and another look finds it so: nothing is moved that has a place.
+        // The registers have these values, and another enumeration finds the same: placed base addresses are not moved.
         assert_eq!(machine.read(0x18, 0x10), 0xc001);
         assert_eq!(machine.read(0x18, 0x20), 0xe000_000c);
         let mut again = find_all(&machine);
@@ -594,7 +594,7 @@ pub(crate) mod tests {
                     fake.words[index] = kind;
                     fake.writable[index] = mask;
                 }
-                // A list of capabilities that goes in circles.
+                // A cyclic list of capabilities.
                 fake.words[1] = 0x10_0000;
                 fake.words[13] = 0x40;
                 fake.words[16] = 0x4000;

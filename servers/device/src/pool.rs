@@ -1,7 +1,7 @@
 //! Memory that devices reach: some ranges of physical memory, in pieces that are never moved.
 //!
-//! What a driver had is free at once when it goes back, and cleared some pages at a time: clearing all of it would keep other
-//! drivers waiting. Somebody else may be given it before that, and has it when it is clear.
+//! Memory that a driver gives back is free at once, and cleared some pages at a time, since clearing all of it would
+//! delay other drivers. It may be allocated to another driver before that, which gets it when it is clear.
 
 use crate::refusal::Refusal;
 use crate::Driver;
@@ -12,13 +12,13 @@ use services::device::Reach;
 /// A piece that a driver has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Who has it.
+    /// The driver that has it.
     pub driver: Driver,
     /// Physical address.
     pub start: u64,
     /// Bytes.
     pub size: u64,
-    /// Its driver has ended, and a device may still write to it: it is nobody's until the device was reset.
+    /// Its driver has ended, and a device may still write to it: it is given to nobody until the device has been reset.
     pub held: bool,
 }
 
@@ -31,15 +31,15 @@ pub const PAGES_AT_ONCE: u64 = 16;
 /// The memory that devices reach, and the pieces of it that drivers have.
 #[derive(Debug, Default)]
 pub struct Pool {
-    /// All of it: start and size. Nothing is taken from a later one that an earlier one has.
+    /// All memory: start and size. Pieces come from the first range that has room.
     ranges: Vec<(u64, u64)>,
     /// By address.
     pieces: Vec<Piece>,
-    /// What is to be cleared: start and end. No two of these touch each other.
+    /// Memory that is to be cleared: start and end. No two of these ranges touch.
     stained: Vec<(u64, u64)>,
 }
 
-/// The address at which what a device reaches ends.
+/// The end of the addresses that a device with this reach can use.
 const fn end_of(reach: Reach) -> u64 {
     match reach {
         Reach::Low => 16 << 20,
@@ -49,7 +49,7 @@ const fn end_of(reach: Reach) -> u64 {
 }
 
 impl Pool {
-    /// A pool of these ranges of whole pages, those that are highest first.
+    /// A pool of these ranges of whole pages; uses the highest ones first.
     #[must_use]
     pub fn new(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.retain(|(start, size)| start.checked_add(*size).is_some());
@@ -61,15 +61,15 @@ impl Pool {
         }
     }
 
-    /// How much a driver has, and what is held for it.
+    /// Bytes that a driver has, including those that are held for it.
     #[must_use]
     pub fn used(&self, driver: Driver) -> u64 {
         let own = self.pieces.iter().filter(|piece| piece.driver == driver);
         own.map(|piece| piece.size).sum()
     }
 
-    /// Gives a driver that may have `most` bytes a piece: its physical address. It is shown to the driver when it is
-    /// [clear](Pool::is_clear).
+    /// Gives a driver that may have `most` bytes a piece, and returns its physical address. The driver gets access when
+    /// the piece is [clear](Pool::is_clear).
     pub fn take(
         &mut self,
         driver: Driver,
@@ -130,7 +130,7 @@ impl Pool {
         self.pieces.iter().find(is).copied()
     }
 
-    /// Whether a piece that the driver has, that is not held and is clear, covers this range.
+    /// Whether a piece of the driver, which is clear and not held, covers this range.
     #[must_use]
     pub fn covers(&self, driver: Driver, start: u64, size: u64) -> bool {
         let end = start.checked_add(size);
@@ -143,14 +143,14 @@ impl Pool {
         self.pieces.iter().any(covers)
     }
 
-    /// Takes a piece back: it is free, and to be cleared.
+    /// Takes a piece back: it is free, and will be cleared.
     pub fn free(&mut self, start: u64) {
         if let Some(place) = self.pieces.iter().position(|piece| piece.start == start) {
             self.free_at(place);
         }
     }
 
-    /// The same of all pieces of a driver's that are held, or that are not.
+    /// The same for all pieces of a driver that are held, or that are not.
     pub fn free_all(&mut self, driver: Driver, held: bool) {
         let is = |piece: &Piece| piece.driver == driver && piece.held == held;
         while let Some(place) = self.pieces.iter().position(is) {
@@ -171,7 +171,7 @@ impl Pool {
         self.stained.push((start, end));
     }
 
-    /// Whether nothing of this is to be cleared.
+    /// Whether no part of this range has to be cleared.
     #[must_use]
     pub fn is_clear(&self, start: u64, size: u64) -> bool {
         let end = start.saturating_add(size);
@@ -179,13 +179,13 @@ impl Pool {
         self.stained.iter().all(is_apart)
     }
 
-    /// Whether nothing is to be cleared.
+    /// Whether no memory has to be cleared.
     #[must_use]
     pub fn is_all_clear(&self) -> bool {
         self.stained.is_empty()
     }
 
-    /// Clears some of what is to be cleared, by the page: whether there was something.
+    /// Clears some of the memory that has to be cleared, page by page. Returns whether there was any.
     pub fn clear_some(&mut self, mut clear: impl FnMut(u64)) -> bool {
         let Some((start, end)) = self.stained.first_mut() else {
             return false;
@@ -201,7 +201,7 @@ impl Pool {
         true
     }
 
-    /// The driver has ended. Its pieces stay held until its device was reset.
+    /// Holds the pieces of a driver that has ended, until its device has been reset.
     pub fn hold(&mut self, driver: Driver) {
         for piece in self.pieces.iter_mut().filter(|p| p.driver == driver) {
             piece.held = true;
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(pool.at(1, first), None, "another's piece");
         let second = pool.take(1, 4 * PAGE, want).unwrap();
         assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
-        // The driver ends: nobody gets its memory until the device was reset.
+        // The driver ends: nobody gets its memory until the device has been reset.
         pool.hold(0);
         assert_eq!(pool.at(0, first), None, "a piece that is held");
         let taken = pool.take(2, 4 * PAGE, want);
@@ -307,7 +307,7 @@ mod tests {
         assert!(!pool.covers(0, own, 1), "S2: a piece that was given back");
     }
 
-    /// Has some of the pool cleared: how many pages.
+    /// Clears some of the pool. Returns how many pages.
     fn clear(pool: &mut Pool, memory: &mut [u8]) -> u64 {
         let mut pages = 0;
         pool.clear_some(|page| {
@@ -321,7 +321,7 @@ mod tests {
     fn what_a_driver_had_is_cleared_in_pieces_before_another_has_it() {
         const PAGES: usize = 700;
         let mut pool = Pool::new(vec![(0, PAGES as u64 * PAGE)]);
-        // What is in a page: whose it was.
+        // The contents of a page: the driver that had it.
         let mut memory = [0; PAGES];
         let want = |pages: u64| (pages * PAGE, PAGE, Reach::All);
         let first = pool.take(0, u64::MAX, want(650)).unwrap();
@@ -331,7 +331,7 @@ mod tests {
         pool.hold(0);
         pool.free_all(0, true);
         pool.free(second);
-        // Whoever asks meanwhile is not refused, and has it when it is clear.
+        // A request meanwhile is not refused, and gets the memory when it is clear.
         let large = pool.take(0, u64::MAX, want(640)).unwrap();
         let small = pool.take(2, u64::MAX, want(60)).unwrap();
         let mut turns = 0;
@@ -353,17 +353,17 @@ mod tests {
         assert_eq!(turns, PAGES.div_ceil(16));
     }
 
-    /// Drivers come and go, and the memory of some is to be cleared when it is held or freed again.
+    /// Drivers come and go, and the memory of some is still to be cleared when it is held or freed again.
     #[test]
     fn nothing_is_given_that_is_not_clear() {
         const PAGES: u64 = 96;
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..100 {
-            // Two ranges that touch each other.
+            // Two adjacent ranges.
             let ranges = vec![(0, PAGES / 2 * PAGE), (PAGES / 2 * PAGE, PAGES / 2 * PAGE)];
             let mut pool = Pool::new(ranges);
             let mut memory = [0; PAGES as usize];
-            // Whose, from which page on and how many, and whether its driver was shown it.
+            // Driver, first page and number of pages, and whether the driver got access.
             let mut taken: Vec<(usize, u64, u64, bool)> = Vec::new();
             for _ in 0..300 {
                 let driver = random.usize(..3);

@@ -1,4 +1,4 @@
-//! Why something was refused: an error for the program, a sentence for people.
+//! Reasons for refusals: an error for the program, a sentence for people.
 
 use alloc::string::String;
 use core::fmt;
@@ -9,13 +9,13 @@ use proto::Error;
 pub enum Thing {
     /// An interrupt line, as a whole.
     Line(u8),
-    /// The part that a PCI function has in its interrupt line, which is a level.
+    /// The part that a PCI function has in its interrupt line, which is level-triggered.
     Level {
         /// The line.
         line: u8,
         /// The function.
         function: u16,
-        /// It says whether it interrupts, and can be kept from it: it can have the line together with others.
+        /// The function shows pending interrupts, and can be kept from raising them: it can share the line.
         shares: bool,
     },
     /// I/O ports: first and count.
@@ -58,23 +58,23 @@ impl fmt::Display for Thing {
 pub enum Refusal {
     /// The manifest does not give it to the driver.
     NotGiven(Thing),
-    /// Another driver has it, the one of this name.
+    /// The driver of this name has it.
     Taken(Thing, String),
-    /// Another driver has it, the one of this name, and this function, whose or of whom it is, cannot share it.
+    /// The driver of this name has it, and this function, of one of the two drivers, cannot share it.
     Unshared(Thing, String, u16),
     /// The driver has it already.
     Twice(Thing),
     /// The driver does not have it.
     NotYours(Thing),
-    /// No such thing can be.
+    /// The request makes no sense.
     Nonsense(&'static str),
     /// The machine does not have it.
     Absent(&'static str),
-    /// The driver has as much as it may have: so many bytes.
+    /// The driver has reached its limit of so many bytes.
     Allowance(u64),
     /// There is no such memory.
     NoMemory,
-    /// A write to the configuration of a function, at this offset.
+    /// A write to the configuration of a function at this offset, which is reserved.
     Reserved(u64),
     /// The kernel refused.
     Kernel(Thing, &'static str),
