@@ -33,7 +33,7 @@ pub const MAX_RUNS: usize = 1 << 18;
 const MAX_REFS: usize = 3;
 /// Most pages in one run, so that a run and its checksum fit into one message of the file system.
 pub const MAX_RUN: u32 = 15;
-/// Most stretches of pages that an image has in common with its parent.
+/// Most stretches of pages that an image leaves to its parent.
 pub const MAX_SAME: usize = MAX_RUNS;
 /// Most bytes of the path of a parent.
 pub const MAX_PATH: usize = 4096;

@@ -14,7 +14,7 @@ pub struct Ledger {
     entries: Vec<(Driver, Thing)>,
 }
 
-/// Whether two things have a part in common.
+/// Whether two things overlap.
 fn overlap(a: Thing, b: Thing) -> bool {
     let ranges =
         |(a, n): (u64, u64), (b, m): (u64, u64)| a < b.saturating_add(m) && b < a.saturating_add(n);

@@ -160,7 +160,7 @@ fn input(port: u16) -> u32 {
 impl clock::Registers for Ports {
     fn read(&mut self, register: u8) -> u8 {
         let value;
-        // SAFETY: the ports of the clock touch no memory. The highest bit, which is zero, lets NMIs through, as they are.
+        // SAFETY: the ports of the clock touch no memory. The highest bit, which is zero, leaves NMIs enabled.
         unsafe {
             core::arch::asm!("out dx, al", "inc edx", "in al, dx",
                 inlateout("al") register => value, inout("edx") u32::from(CLOCK) => _,

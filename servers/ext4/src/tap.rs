@@ -15,8 +15,8 @@ use rsext4::{
     WriteFlags,
 };
 
-/// Most requests to the disk for one request of a client. Good disks take some tens for most, and one for each block of a
-/// directory without an index; a file of 100,000 pieces that is cut takes some 100,000.
+/// Most requests to the disk for one request of a client. On valid disks most requests take some tens, and one for each
+/// block of a directory without an index; cutting a file of 100,000 extents takes some 100,000.
 pub const MOST_REQUESTS: u64 = 1 << 20;
 
 struct Inner<D> {

@@ -23,7 +23,7 @@ pub enum Kind<'a> {
 /// A member of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its path, as it stands in the archive.
+    /// Its path, as it is in the archive.
     pub path: String,
     /// What it is.
     pub kind: Kind<'a>,

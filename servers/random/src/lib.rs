@@ -207,7 +207,8 @@ mod tests {
         filled(&mut generator, 0)
     }
 
-    /// Each byte of a piece matters, and so do the key from before and the order: a piece is added, and replaces nothing.
+    /// Each byte of a piece matters, and so do the key from before and the order: a piece is mixed in, and replaces
+    /// nothing.
     #[test]
     fn a_piece_is_mixed_with_the_key_from_before() {
         let piece = chance(1);

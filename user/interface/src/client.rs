@@ -216,9 +216,9 @@ impl Session {
     /// with those of this session, and each session ends by itself. May be repeated.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`] if the server has no room for one
-    /// more session, [`Error::Limit`] if this program's job has as many as it may have, [`Error::Broken`] if the server is
-    /// gone.
+    /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`] if the server has no room for
+    /// one more session, [`Error::Limit`] if this program's job has as many as it may have, [`Error::Broken`] if the
+    /// server is gone.
     pub fn query_interface(&self, id: u64) -> Result<Session, Error> {
         let port = Ref::new().map_err(base::error_of)?;
         let ((), _, came) =

@@ -17,7 +17,7 @@
 //!
 //! `docs/services.md` shows a service from the trait to the call. The parts:
 //!
-//! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
+//! * [`wire`]: the form of requests and replies in registers, and the calls of the kernel;
 //! * [`client`]: what proxies are made of: a session, and the number of its request;
 //! * [`mod@object`]: objects of the program, and asking an object for its other interfaces, in this program or another;
 //! * [`server`]: sessions, and requests that wait without delaying others.

@@ -23,8 +23,8 @@ pub trait Calls {
     /// The object's interface with this id. [`query_interface`] turns the result into one that can be called.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`], [`Error::Limit`] if the program's
-    /// job has as many sessions with the service as it may have, [`Error::Broken`] if the service is gone.
+    /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`], [`Error::Limit`] if the
+    /// program's job has as many sessions with the service as it may have, [`Error::Broken`] if the service is gone.
     fn find(&mut self, id: u64) -> Result<Found, Error>;
 }
 

@@ -6,7 +6,7 @@
 //! session ends.
 //!
 //! **A request that has to wait** is a future that is kept with its session. The session's port holds its client from
-//! then on, and the server goes on without having answered. By the rules of idempotent calls the client's call then
+//! then on, and the server continues without having answered. By the rules of idempotent calls the client's call then
 //! restarts and waits at the port, where it costs nothing and can be stopped, saved or ended like every other wait; the
 //! kernel notifies the server when the client has let go of the port. When the future is ready, the port holds its
 //! client no longer: the request arrives again with the same number, and the server gives the reply.

@@ -86,7 +86,7 @@ pub const NO_REPLY: ReplyWords = [MaybeUninit::uninit(); REPLY_WORDS];
 pub const QUERY: u16 = 0;
 /// At a door: returns the state to be kept of the session whose port comes with it ([`crate::client::Kept`]).
 pub const KEEP: u16 = 1;
-/// At a door: opens a session that goes on where another one was kept.
+/// At a door: opens a session that continues a kept one.
 pub const RESUME: u16 = 2;
 /// Words in which a session is kept.
 pub const KEPT_WORDS: usize = 7;

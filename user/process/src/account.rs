@@ -55,7 +55,8 @@ pub const fn copy(total: u64) -> Limits {
     }
 }
 
-/// Most segments of a Linux program and all that it starts: two for each process, one for each memory object, and four templates.
+/// Most segments of a Linux program and all that it starts: two for each process, one for each memory object, and four
+/// templates.
 const LINUX_SEGMENTS: u32 = 2 * 128 + 2 + MAX_OBJECTS as u32 + 4;
 
 /// The limits of a Linux program and all that it starts, with `total` bytes of memory.

@@ -124,7 +124,7 @@ pub struct NativeNote<'a> {
     pub offset: u64,
 }
 
-/// Whether a file, of which this is the beginning, is a program for Fermata: those carry a note of the name that [`NATIVE_NOTE`] gives.
+/// Whether a file that begins with `head` is a program for Fermata: such programs have a note named [`NATIVE_NOTE`].
 #[must_use]
 pub fn is_native(head: &[u8]) -> bool {
     let has_note = |segment: &ProgramHeader| native_notes(head, segment).next().is_some();

@@ -940,7 +940,7 @@ impl Process {
         page < MEMORY_SIZE && self.memory.region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
-    /// Whether a `syscall` instruction stands at this address of the process. Reads only present pages.
+    /// Whether there is a `syscall` instruction at this address of the process. Reads only present pages.
     #[must_use]
     pub fn is_call(&self, rip: u64) -> bool {
         let Some(rip) = rip.checked_sub(self.base) else {

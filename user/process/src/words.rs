@@ -17,8 +17,8 @@ pub fn summary(state: &ThreadState) -> Thread {
     }
 }
 
-/// What the thread is about to do. `at_call`: whether a `syscall` instruction stands at its `rip`,
-/// as far as that is known.
+/// What the thread is about to do. `at_call`: whether there is a `syscall` instruction at its
+/// `rip`, as far as that is known.
 #[must_use]
 pub fn doing(state: &ThreadState, at_call: bool) -> String {
     let stopped = if state.stop_count > 0 {

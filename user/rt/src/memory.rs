@@ -310,7 +310,8 @@ pub fn objects_from(control: &RefAt, offset: u64) -> Result<Option<u64>, Error> 
     }
 }
 
-/// The first pages of a segment from this offset on that are present, by control port: offset and bytes. `None` if there are none.
+/// The first run of present pages of a segment from this offset on, by control port: offset and bytes. `None` if there
+/// is none.
 pub fn present_from(control: &RefAt, offset: u64) -> Result<Option<(u64, u64)>, Error> {
     match SegmentClient::at(*control).present_from(offset) {
         Ok(found) => Ok(Some(found)),

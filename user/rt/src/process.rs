@@ -367,7 +367,8 @@ impl Process {
         self.ask(|process| process.populate(member, control, offset, size))
     }
 
-    /// The port of the supplier of the memory with this number of a process that is being rebuilt ([`crate::memory::Supplier`]).
+    /// The port of the supplier of the memory with this number, for a process that is being rebuilt
+    /// ([`crate::memory::Supplier`]).
     pub fn supplier(&self, member: u32) -> Result<Ref, Error> {
         self.ask(|process| process.supplier(member))
     }

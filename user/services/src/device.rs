@@ -195,10 +195,11 @@ pub trait DeviceControl {
     /// the machine's real-time clock when the device server began, so accurate to a second. Errors: `NotFound` if the
     /// real-time clock has no valid date. May be repeated.
     fn origin(&self) -> Result<u64, Error>;
-    /// For people: the [`Line`] with this number, encoded. Errors: `NotFound` if there is no such line. May be repeated.
-    fn line(&self, line: u64) -> Result<Bytes, Error>;
-    /// For people: the PCI function of the machine with this number, a [`PciFunction`], encoded. Errors: `NotFound` behind the last. May be
+    /// For people: the [`Line`] with this number, encoded. Errors: `NotFound` if there is no such line. May be
     /// repeated.
+    fn line(&self, line: u64) -> Result<Bytes, Error>;
+    /// For people: the machine's PCI function with this number, a [`PciFunction`], encoded. Errors: `NotFound` behind
+    /// the last. May be repeated.
     fn pci_function(&self, index: u64) -> Result<Bytes, Error>;
     /// For people: what the driver with this number in the manifest has, in words: a list of at most [`MOST_TOLD`],
     /// encoded. Errors: `NotFound` if the manifest has no such driver. May be repeated.
@@ -210,7 +211,7 @@ pub const MOST_TOLD: usize = 64;
 /// Interrupt lines that there can be.
 pub const LINES: u64 = 16;
 
-/// An interrupt line, and who has it.
+/// An interrupt line, and the drivers that have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Whether a thread of the device server has the line, for several functions.

@@ -482,8 +482,9 @@ pub trait Files {
     /// Closing a file and changing names have the same effect. Errors: `NotFound`. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
     /// The size in bytes of a part of the server's memory, one of [`part`], and its region, to be read. For servers and
-    /// the shell only: reads of the memory are not checked, and all files are in it. Errors: `Denied` for others,
-    /// `Invalid` for an unknown part, `Unsupported` by a service that shows none, as that of the disk. May be repeated.
+    /// the shell only: reading the memory does not check that its owner still exists, and all files are in it. Errors:
+    /// `Denied` for others, `Invalid` for an unknown part, `Unsupported` by a service that shows none, as that of the
+    /// disk. May be repeated.
     ///
     /// [`part::CHANGES`] is one page: its first word counts requests, of any session, that may change what others see.
     /// It is incremented before such a request is answered, by one for each that is done, and for most that are

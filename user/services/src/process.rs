@@ -390,7 +390,8 @@ pub const MAX_WHY: usize = 512;
 /// removed, and threads meet taken exceptions again. When the process has ended all requests are `Ended`, and
 /// `NotFound` when it has been reaped.
 ///
-/// A thread is known by its *spot*: its offset in the control region, or, with [`IN_MEMORY`] added, in the memory region.
+/// A thread is named by its *spot*: its offset in the control region, or, with [`IN_MEMORY`] added, in the memory
+/// region.
 #[interface]
 pub trait Debug {
     /// Memory and control region, through which the debugger reads and writes registers and memory while the threads
@@ -403,7 +404,8 @@ pub trait Debug {
     /// Errors: `NotFound` if there is no such thread. Must not be repeated.
     #[once]
     fn let_run(&self, spot: u64) -> Result<(), Error>;
-    /// The threads: [`Spotted`] for each, encoded as a list. Errors: `Limit` if there is no room for it. May be repeated.
+    /// The threads: [`Spotted`] for each, encoded as a list. Errors: `Limit` if there is no room for it. May be
+    /// repeated.
     fn threads(&self) -> Result<Bytes, Error>;
     /// The next exception that was taken from a thread, which is stopped: the thread's spot, the `abi::Exception`, and
     /// the address concerned. The exception has no other effect: a thread that continues meets it again, unless it was
@@ -471,7 +473,7 @@ pub struct Spotted {
 /// which init gives to holders of the system port ([`crate::system`]).
 #[interface(shared)]
 pub trait Supervisor {
-    /// [`Info`], encoded, of the first process that has this number or a higher one. Errors: `NotFound` if there is none,
+    /// [`Info`], encoded, of the first process with this number or a higher one. Errors: `NotFound` if there is none,
     /// `Limit` if there is no room. May be repeated.
     fn next(&self, from: u32) -> Result<Bytes, Error>;
     /// The control port of the process with this number. Errors: `NotFound`. May be repeated.

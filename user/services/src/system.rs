@@ -30,7 +30,8 @@ pub trait System {
     /// port are not notified. Errors: `NameTooLong`, `Invalid` if it is no port, `Limit` if there are as many names as
     /// there may be. May be repeated.
     fn register(&self, port: &RefAt, name: &str) -> Result<(), Error>;
-    /// The [`Driver`] with this number in the boot manifest, encoded. Errors: `NotFound` behind the last. May be repeated.
+    /// The [`Driver`] with this number in the boot manifest, encoded. Errors: `NotFound` behind the last. May be
+    /// repeated.
     fn driver(&self, number: u32) -> Result<Bytes, Error>;
     /// Kernel objects of a native process, from this spot on. Returns the spot from which there may be more,
     /// [`NOWHERE`] behind the last, and a list of at most [`MOST_OBJECTS`] [`Object`], encoded: a list can be empty and
@@ -106,7 +107,8 @@ pub struct Death {
 /// A kernel object of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Where it is: its offset in the control segment, or, with [`crate::process::IN_MEMORY`] added, in the memory segment.
+    /// Its place: the offset in the control segment, or, with [`crate::process::IN_MEMORY`] added, in the memory
+    /// segment.
     pub spot: u64,
     /// Its type, by name.
     pub kind: String,

@@ -196,7 +196,8 @@ impl Segments {
         Ok(copy)
     }
 
-    /// Shows all runs of a segment in another window, which becomes the segment's. `None`, and no change, if that is impossible.
+    /// Shows all runs of a segment in another window, which becomes the segment's. Returns `None`, and changes nothing,
+    /// if that is impossible.
     fn show(
         &mut self,
         machine: &mut impl Machine,

@@ -121,8 +121,8 @@ pub trait Host<S> {
     /// Why not.
     fn open(&mut self, visitor: &Visitor) -> Result<S, Error>;
 
-    /// Answers a request that came to the port of the server's own with this alias: of a shared interface, or of the session
-    /// that the port is. The answer of such a session is not [`Answer::Later`].
+    /// Answers a request at the port of the server's own with this alias: of a shared interface, or of the session that
+    /// the port itself is. The answer for such a session must not be [`Answer::Later`].
     fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
         let _ = (alias, request);
         reply.set::<()>(Err(Error::Unsupported));
