@@ -163,10 +163,10 @@ struct Made {
     segments: [(Ref, Option<Window>); 2],
 }
 
-/// Most characters of a process's name that are told when it has been restored.
+/// Most characters of a restored process's name that are returned to the client.
 const MAX_SHOWN: usize = 200;
 
-/// The name of a process as it is told, which an image has chosen.
+/// The name of a process as it is returned to the client. The image has chosen it, so it is made plain and cut.
 fn shown(name: &str) -> String {
     plain(&name.chars().take(MAX_SHOWN).collect::<String>())
 }

@@ -444,7 +444,7 @@ fn files(process: &mut ProcessClient, bytes: &mut [u8]) -> Result<Vec<Named>, Er
         if more.is_empty() {
             return Ok(all);
         }
-        // A server that has no memory for them says so, and does not end.
+        // A server without memory for them gets an error here, and does not end later.
         let size = |file: &Named| size_of::<Named>() + file.path.len();
         crate::heap::want(3 * more.iter().map(size).sum::<usize>() as u64)?;
         all.extend(more);
