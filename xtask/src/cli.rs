@@ -83,7 +83,9 @@ pub(crate) enum Command {
     ///
     /// Its results are in target/fuzz; a program that fails is shortened and printed.
     Fuzz(FuzzOptions),
-    /// Prove a claim by a test that takes long; continues where an earlier call with the same sources stopped
+    /// Prove a claim by a test that takes long
+    ///
+    /// --interrupts, --mutants and --checkpoints continue where an earlier call with the same sources stopped.
     Prove(ProveOptions),
     /// List Linux's drivers that `run --driver NAME` builds: version, lines, symbols that each needs, and those that
     /// the glue has
@@ -161,8 +163,8 @@ pub(crate) struct ProveOptions {
     /// With --mutants, --drivers, --packages or --checkpoints: only those whose name contains FILTER
     #[arg(conflicts_with_all = ["interrupts", "model", "browser"])]
     pub(crate) filter: Option<String>,
-    /// Start over
-    #[arg(long)]
+    /// With --interrupts, --mutants or --checkpoints: start over
+    #[arg(long, conflicts_with_all = ["drivers", "packages", "model", "browser"])]
     pub(crate) fresh: bool,
 }
 

@@ -616,6 +616,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         packages,
         memory,
         timeout: options.timeout,
+        by_host_time: true,
         deterministic: options.deterministic,
         gdb: options.gdb,
         places: options.places,

@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use crate::archive::{self, Archive, Content};
 use crate::error::Error;
 use crate::project::{Ended, Project};
+use crate::signals;
 
 /// Directories that are left out: nothing in them is needed to run a program.
 const LEFT_OUT: [&str; 8] = [
@@ -142,13 +143,11 @@ impl Store {
         // This machine's package lists may be old, or missing: our own lists are used as soon as there are any.
         let has_own = fs::read_dir(self.root.join("lists"))
             .is_ok_and(|mut lists| lists.any(|entry| entry.is_ok_and(|e| e.path().is_file())));
-        match self.uris(names, has_own) {
-            Ok(wanted) => return Ok((wanted, has_own)),
-            Err(why) if has_own => return Err(unresolved(names, &why)),
-            Err(_) => {}
+        if let Ok(wanted) = self.uris(names, has_own) {
+            return Ok((wanted, has_own));
         }
-        eprintln!("fermata: fetching the lists of Debian's packages");
-        let update = said(self.apt(true).args(["-qq", "update"]));
+        // Our own may be those of one source, if they were interrupted.
+        let update = self.update();
         let wanted = self.uris(names, true).map_err(|why| match update {
             Err(unreachable) if why.contains("Unable to locate") => Error::new(format!(
                 "the packages {} are not known here, and the lists of Debian's packages cannot be fetched ({unreachable}): connect to the \
@@ -158,6 +157,12 @@ impl Store {
             _ => unresolved(names, &why),
         })?;
         Ok((wanted, true))
+    }
+
+    /// Fetches the lists of packages; or why they cannot be fetched.
+    fn update(&self) -> Result<(), String> {
+        eprintln!("fermata: fetching the lists of Debian's packages");
+        said(self.apt(true).args(["-qq", "update"])).map(|_| ())
     }
 
     fn uris(&self, names: &[String], own_lists: bool) -> Result<Vec<Wanted>, String> {
@@ -313,8 +318,14 @@ impl Packages {
             ));
         }
         eprintln!("fermata: looking up what {} need", names.join(", "));
-        let (wanted, own_lists) = store.resolve(&names)?;
-        store.fetch(&names, own_lists, &wanted)?;
+        let (mut wanted, own_lists) = store.resolve(&names)?;
+        if let Err(error) = store.fetch(&names, own_lists, &wanted) {
+            signals::check()?;
+            // The archive may have newer packages than the lists, and these no more.
+            store.update().map_err(|_| error)?;
+            wanted = store.resolve(&names)?.0;
+            store.fetch(&names, true, &wanted)?;
+        }
         let files: Vec<String> = wanted.into_iter().map(|file| file.name).collect();
         store.note(&key, &files)?;
         Ok(Packages {

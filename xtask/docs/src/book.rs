@@ -95,7 +95,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// Pages that are generated with the book.
-const MADE: &str = "docs/api";
+pub const MADE: &str = "docs/api";
 
 /// The rooms of the kernel, documented for the machine. (On the host `hal` is a simulated machine.)
 const KERNEL: &[&str] = &["abi", "boot", "boot/archive", "hal", "kernel"];

@@ -66,7 +66,7 @@ impl Debian {
         let child = command
             .spawn()
             .map_err(|error| Error::new(format!("cannot run qemu-system-x86_64: {error}")))?;
-        let mut qemu = Qemu(child);
+        let mut qemu = Qemu(child, false);
         let start = Instant::now();
         let mut pending = Vec::new();
         loop {

@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::ioctl_fionbio;
-use rustix::process::{getpid, getppid, kill_process, set_parent_process_death_signal, Signal};
+use rustix::process::{
+    getpid, getppid, kill_process, set_parent_process_death_signal, Pid, Signal,
+};
 
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
@@ -146,6 +148,8 @@ pub struct Options {
     /// In host time; QEMU may use half of that in processor time. A machine that does nothing for five minutes is
     /// stopped, too.
     pub timeout: Option<Duration>,
+    /// With a timeout: only the host's time counts.
+    pub by_host_time: bool,
     pub deterministic: bool,
     /// Whether a machine that counts instructions waits for as long as its clock says while it idles, because it
     /// talks with other machines, which have other clocks. Otherwise its clock jumps to the next event that it waits
@@ -207,6 +211,7 @@ impl Options {
             memory: 512,
             memory_file: None,
             timeout: None,
+            by_host_time: false,
             deterministic: false,
             waits: false,
             places: Vec::new(),
@@ -314,7 +319,11 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
         .stderr(log)
         .spawn()
         .map_err(|error| Error::new(format!("cannot run qemu-system-x86_64: {error}")))?;
-    let mut machine = Machine::new(Qemu(child), &control, console.as_deref())?;
+    let mut machine = Machine::new(
+        Qemu(child, options.sound.is_some()),
+        &control,
+        console.as_deref(),
+    )?;
     let end = machine.attend(options, operator)?;
     Ok(match end {
         End::Broken(mut lines) => {
@@ -641,11 +650,22 @@ pub fn end_with_this_process(command: &mut Command) {
     }
 }
 
-/// QEMU's process, killed when dropped.
-struct Qemu(Child);
+/// QEMU's process, killed when dropped. If it writes a file of sound, it is given the time to end that.
+struct Qemu(Child, bool);
+
+/// How long QEMU has to end a file.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Drop for Qemu {
     fn drop(&mut self) {
+        if self.1 {
+            // It may have ended already.
+            let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+            let begun = Instant::now();
+            while begun.elapsed() < PATIENCE && matches!(self.0.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
         // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -713,7 +733,8 @@ impl Machine {
 
     /// Carries input and output until the machine stops.
     fn attend(&mut self, options: &Options, operator: &mut dyn Operator) -> Result<End, Error> {
-        let mut watch = options.timeout.map(hang::Watch::new);
+        let watch = |limit| hang::Watch::new(limit, options.by_host_time);
+        let mut watch = options.timeout.map(watch);
         let mut input_open = !options.deterministic;
         loop {
             let exited = self

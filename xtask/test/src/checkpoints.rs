@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 
-use crate::journal::{keep, kept, sources};
+use crate::journal::{checkout, keep, kept};
 use crate::packages::{list, named, Section};
 use xtask_build::archive::Archive;
 use xtask_build::config::Config;
@@ -196,6 +196,7 @@ fn run_machine(
     options.timeout = Some(Duration::from_secs(LONG));
     let mut shown = Shown(Vec::new());
     let end = machine::run(images, &options, &mut shown)?;
+    signals::check()?;
     let text = String::from_utf8_lossy(&shown.0).replace('\r', "");
     match end {
         End::Exit(_) => Ok(text),
@@ -311,7 +312,7 @@ struct Journal {
 impl Journal {
     fn open(project: &Project, fresh: bool) -> Result<Self, Error> {
         let file = project.target.join("checkpoints.json");
-        let sources = format!("{:016x}", sources(&project.root)?);
+        let sources = format!("{:016x}", checkout(&project.root)?);
         let whole = kept(&file, &sources, fresh);
         let parts = whole["done"].as_object().into_iter().flatten();
         let done = parts

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
-use super::journal::{keep, kept, sources};
+use super::journal::{checkout, keep, kept};
 use super::{boot_tests, Report};
 use xtask_build::config::{Config, Irq};
 use xtask_build::error::Error;
@@ -33,7 +33,7 @@ struct Done {
 impl Done {
     /// The parts that an earlier call has finished with the same sources; none if `fresh`.
     fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
-        let sources = sources(&project.root)?;
+        let sources = checkout(&project.root)?;
         let sources = format!("{sources:016x}");
         let whole = kept(&project.target.join(FILE), &sources, fresh);
         let names = whole["done"].as_array().into_iter().flatten();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,8 +13,9 @@ use serde_json::{json, Value};
 
 use super::{Part, Report};
 use xtask_build::error::Error;
-use xtask_build::project::Project;
-use xtask_docs::numbers;
+use xtask_build::project::{file_beside, Project};
+use xtask_docs::{book, numbers};
+use xtask_machine::place::Place;
 
 /// The parts that are finished, with their results.
 pub(super) struct Journal {
@@ -22,6 +24,8 @@ pub(super) struct Journal {
     /// A hash of the sources when this call began.
     sources: u64,
     filter: Option<String>,
+    /// Where services ran, if it was said.
+    places: String,
     /// By the name of the part.
     parts: Mutex<BTreeMap<String, Report>>,
 }
@@ -30,14 +34,15 @@ impl Journal {
     /// The work of earlier calls, if it is about the same sources and the same filter; none if `fresh`.
     pub(super) fn open(
         project: &Project,
-        filter: Option<&str>,
+        (filter, places): (Option<&str>, &[Place]),
         fresh: bool,
     ) -> Result<Self, Error> {
         let file = project.target.join("test-all.json");
         let journal = Self {
             root: project.root.clone(),
-            sources: sources(&project.root)?,
+            sources: checkout(&project.root)?,
             filter: filter.map(ToString::to_string),
+            places: format!("{places:?}"),
             parts: Mutex::default(),
             file,
         };
@@ -57,7 +62,7 @@ impl Journal {
     /// Records that a part is finished.
     pub(super) fn add(&self, part: Part, report: &Report) -> Result<(), Error> {
         // The sources have changed during the tests, which so tested neither the old nor the new ones.
-        if sources(&self.root)? != self.sources {
+        if checkout(&self.root)? != self.sources {
             return Err(Error::new(format!(
                 "the sources have changed since the tests began: {} will be run again",
                 part.name()
@@ -65,8 +70,7 @@ impl Journal {
         }
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.insert(part.name(), report.clone());
-        std::fs::write(&self.file, self.text(&parts))
-            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+        replace(&self.file, &self.text(&parts))
     }
 
     fn text(&self, parts: &BTreeMap<String, Report>) -> String {
@@ -84,6 +88,7 @@ impl Journal {
         let whole = json!({
             "sources": format!("{:016x}", self.sources),
             "filter": self.filter,
+            "places": self.places,
             "parts": parts,
         });
         format!("{whole:#}\n")
@@ -95,7 +100,8 @@ impl Journal {
             return BTreeMap::new();
         };
         let same = whole["sources"].as_str() == Some(&format!("{:016x}", self.sources))
-            && whole["filter"].as_str() == self.filter.as_deref();
+            && whole["filter"].as_str() == self.filter.as_deref()
+            && whole["places"].as_str() == Some(&self.places);
         let strings = |value: &Value| -> Option<Vec<String>> {
             let all = value.as_array()?.iter();
             all.map(|v| v.as_str().map(ToString::to_string)).collect()
@@ -131,12 +137,48 @@ pub(super) fn kept(file: &Path, sources: &str, fresh: bool) -> Value {
 
 /// Writes a file for a later call; `whole` contains `sources`.
 pub(super) fn keep(file: &Path, whole: &Value) -> Result<(), Error> {
-    std::fs::write(file, format!("{whole:#}\n"))
-        .map_err(|error| Error::new(format!("cannot write {}: {error}", file.display())))
+    replace(file, &format!("{whole:#}\n"))
 }
 
-/// A hash that changes when a file of the checkout changes.
-pub(super) fn sources(root: &Path) -> Result<u64, Error> {
+/// Writes a file anew, so that the results of hours are in it whatever happens meanwhile.
+fn replace(file: &Path, text: &str) -> Result<(), Error> {
+    let failed = |error| Error::new(format!("cannot write {}: {error}", file.display()));
+    let mut new = file_beside(file).map_err(failed)?;
+    new.write_all(text.as_bytes()).map_err(failed)?;
+    new.persist(file).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// The files in the root of the checkout that tests depend on. Others there are a user's: a log, a script, a disk.
+const FILES: &[&str] = &[
+    "CAVEATS.md",
+    "CHANGES.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "README.md",
+    "fermata",
+    "rust-toolchain.toml",
+    "rustfmt.toml",
+];
+/// What is generated, and no test reads.
+const GENERATED: &[&str] = &["target", ".git", numbers::PAGE, book::MADE];
+
+/// A hash that changes when a file of the checkout changes that tests depend on.
+pub(super) fn checkout(root: &Path) -> Result<u64, Error> {
+    hash(root, |name, is_directory| {
+        let at_top = name.components().count() == 1;
+        let is_ours = is_directory || !at_top || FILES.iter().any(|file| name == Path::new(file));
+        is_ours && GENERATED.iter().all(|made| name != Path::new(made))
+    })
+}
+
+/// A hash that changes when a file in the directory changes.
+pub(super) fn sources(directory: &Path) -> Result<u64, Error> {
+    hash(directory, |_, _| true)
+}
+
+/// A hash of the files below a directory that are wanted, by their paths in it and whether they are directories.
+fn hash(root: &Path, is_wanted: impl Fn(&Path, bool) -> bool) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
     let mut directories = vec![root.to_path_buf()];
     while let Some(directory) = directories.pop() {
@@ -149,16 +191,13 @@ pub(super) fn sources(root: &Path) -> Result<u64, Error> {
         paths.sort();
         for path in paths {
             let name = path.strip_prefix(root).unwrap_or(&path);
-            if name == Path::new("target")
-                || name == Path::new(".git")
-                // This page is generated from the others, and no test reads it.
-                || name == Path::new(numbers::PAGE)
-            {
+            let is_directory = path.is_dir() && !path.is_symlink();
+            if !is_wanted(name, is_directory) {
                 continue;
             }
-            if path.is_dir() && !path.is_symlink() {
+            if is_directory {
                 directories.push(path);
-            } else {
+            } else if path.is_file() {
                 name.hash(&mut hasher);
                 std::fs::read(&path).unwrap_or_default().hash(&mut hasher);
             }
@@ -181,24 +220,33 @@ mod tests {
         };
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text);
         std::fs::create_dir(&project.target).expect("a directory");
-        write("source", "one").expect("a file");
+        std::fs::create_dir(dir.path().join("kernel")).expect("a directory");
+        write("kernel/source", "one").expect("a file");
         let report = Report {
             passed: 3,
             failed: vec!["guest/a/b".into()],
             ignored: vec!["c: why".into()],
         };
-        let journal = Journal::open(&project, None, false).expect("a journal");
+        let journal = Journal::open(&project, (None, &[]), false).expect("a journal");
         assert_eq!(journal.find(Part::Common), None);
         journal.add(Part::Common, &report).expect("kept");
 
-        let find = |filter, fresh| {
-            let journal = Journal::open(&project, filter, fresh).expect("a journal");
+        let found = |asked, fresh| {
+            let journal = Journal::open(&project, asked, fresh).expect("a journal");
             journal.find(Part::Common)
         };
+        let find = |filter, fresh| found((filter, &[]), fresh);
+        let placed = ["all=kernel".parse().expect("a place")];
+        assert_eq!(
+            found((None, &placed), false),
+            None,
+            "services were elsewhere"
+        );
+        write("log", "of this call").expect("a file");
         assert_eq!(find(None, false), Some(report.clone()));
         assert_eq!(find(None, true), None);
         assert_eq!(find(Some("ipc"), false), None);
-        write("source", "two").expect("a file");
+        write("kernel/source", "two").expect("a file");
         assert_eq!(find(None, false), None);
         // Results from before the change do not count after it.
         assert!(journal.add(Part::Common, &report).is_err());

@@ -228,7 +228,11 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     let text = options.filter.as_deref();
     let filter = &Filter::new(project, text)?;
     let journal = if options.choice.is_all() {
-        Some(Journal::open(project, text, options.fresh)?)
+        Some(Journal::open(
+            project,
+            (text, &options.places),
+            options.fresh,
+        )?)
     } else {
         None
     };
@@ -527,6 +531,9 @@ pub fn prove_drivers(project: &Project, kills: u64, filter: Option<&str>) -> Res
             left -= count;
             let play = |ctx: &mut Ctx| kill(ctx, seed, count);
             let outcome = run_scenario(&images, config, &format!("{name}/{seed}"), play);
+            if signals::caught().is_some() {
+                break;
+            }
             match outcome {
                 Outcome::Failed(why) => {
                     failed += 1;
@@ -538,6 +545,7 @@ pub fn prove_drivers(project: &Project, kills: u64, filter: Option<&str>) -> Res
         }
     }
     println!("{done} kills without a loss, {failed} machines failed");
+    signals::check()?;
     Ok(u8::from(failed != 0 || done != all))
 }
 
