@@ -165,6 +165,9 @@ echo two >> /disk/text
 busybox mv /tmp/moved /disk/moved
 mv /disk/d/native /tmp/back
 cp /tmp/back /disk/d/again
+busybox ln -s d /disk/into
+busybox sh -c 'cd /disk/into && ls linux'
+rm /disk/into
 cd /disk/d
 echo here > ./h
 busybox mv h ../h2
@@ -185,7 +188,7 @@ cat /tmp/new > /disk/last
         .driver(driver.clone());
     let output = ctx.run(first.disk(&disk))?;
     output.expect_status(0)?.expect_stdout(
-        "d\nh2\nhard\nlink\nlost+found\nmoved\ntext\n\
+        "linux\nd\nh2\nhard\nlink\nlost+found\nmoved\ntext\n\
          mv: /disk/d: not supported\n\
          rmdir: /disk/d: directory not empty\n\
          one\ntwo\n",

@@ -15,7 +15,7 @@ use rsext4::{
     BlockIo, Clock, DeviceCapabilities, DeviceGeometry, Ext4Error, Ext4ErrorKind, Ext4Result,
     Ext4Timestamp, SectorId,
 };
-use services::fs::{is_on_disk, on_disk, Files, Flags, ON_DISK};
+use services::fs::{is_on_disk, mode, on_disk, Files, Flags, ON_DISK};
 use std::process::Command;
 
 extern crate std;
@@ -289,6 +289,73 @@ fn files_are_there_after_a_mount() {
     assert_eq!(attr.ino & ON_DISK, ON_DISK);
     volume.sync().unwrap();
     assert_eq!(complaint(&disk.content.borrow()), None);
+}
+
+/// As in the file system in memory, and on Linux.
+#[test]
+fn links_and_slashes_at_the_end_of_a_path() {
+    let (_, mut volume) = fresh();
+    let v = &mut volume;
+    v.mkdir("/disk/d", 0o755).unwrap();
+    write(v, "/disk/d/inside", b"x").unwrap();
+    write(v, "/disk/f", b"x").unwrap();
+    v.symlink("d", "/disk/l").unwrap();
+    v.symlink("other", "/disk/dangling").unwrap();
+    let directory = |v: &mut Volume<Memory>, path: &str, flags: Flags| {
+        let (file, kind, _) = v.open(path, flags, 0o644)?;
+        v.close(file)?;
+        Ok(kind & mode::TYPE == mode::DIRECTORY)
+    };
+    let link = Flags {
+        symlink: true,
+        ..Flags::default()
+    };
+    let itself = Flags {
+        nofollow: true,
+        ..link
+    };
+    let rule = "a link is opened itself only if it is not followed";
+    assert_eq!(directory(v, "/disk/l", link), Ok(true), "{rule}");
+    assert_eq!(directory(v, "/disk/l", itself), Ok(false), "{rule}");
+    assert_eq!(directory(v, "/disk/l/", itself), Ok(true));
+    assert_eq!(directory(v, "/disk/l/.", itself), Ok(true));
+    let exclusive = Flags {
+        exclusive: true,
+        ..CREATE
+    };
+    let made = directory(v, "/disk/dangling", exclusive);
+    assert_eq!(
+        made,
+        Err(Error::Exists),
+        "a link leads a new file elsewhere"
+    );
+    assert_eq!(v.stat("/disk/other", true).map(drop), Err(Error::NotFound));
+
+    for follow in [true, false] {
+        let kind =
+            |v: &mut Volume<Memory>, path| v.stat(path, follow).map(|attr| attr.mode & mode::TYPE);
+        assert_eq!(kind(v, "/disk/l/"), Ok(mode::DIRECTORY));
+        assert_eq!(kind(v, "/disk/f/"), Err(Error::NotDirectory));
+        assert_eq!(kind(v, "/disk/f/."), Err(Error::NotDirectory));
+        assert_eq!(kind(v, "/disk/d/.."), Ok(mode::DIRECTORY));
+    }
+    assert_eq!(directory(v, "/disk/new/", CREATE), Err(Error::IsDirectory));
+    assert_eq!(v.rename("/disk/f", "/disk/new/"), Err(Error::NotDirectory));
+    assert_eq!(v.link("/disk/f", "/disk/new/"), Err(Error::NotFound));
+    assert_eq!(v.unlink("/disk/l/"), Err(Error::NotDirectory));
+    assert_eq!(v.unlink("/disk/f/"), Err(Error::NotDirectory));
+    assert_eq!(v.rmdir("/disk/l/"), Err(Error::NotDirectory));
+    v.unlink("/disk/d/inside").unwrap();
+    assert_eq!(
+        v.rmdir("/disk/d/."),
+        Err(Error::Invalid),
+        "where somebody is"
+    );
+    assert_eq!(v.rmdir("/disk/d/.."), Err(Error::NotEmpty));
+    assert_eq!(v.mkdir("/disk/new/.", 0o755), Err(Error::NotFound));
+    v.mkdir("/disk/new/", 0o755).unwrap();
+    v.rename("/disk/new/", "/disk/d/").unwrap();
+    v.rmdir("/disk/d/").unwrap();
 }
 
 #[test]

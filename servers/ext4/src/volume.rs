@@ -134,11 +134,56 @@ struct Open {
     alike: Option<DirectoryCursor>,
 }
 
+/// How a link at the end of a path is treated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Followed.
+    Followed,
+    /// Followed if there is a trailing slash.
+    BySlash,
+    /// Not followed, since the name is made, removed or renamed; the caller checks the condition of a trailing slash.
+    Itself,
+}
+
+impl Last {
+    const fn followed(follow: bool) -> Self {
+        match follow {
+            true => Last::Followed,
+            false => Last::BySlash,
+        }
+    }
+}
+
+/// How a path ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Name,
+    /// With a trailing slash: it must lead to a directory.
+    Slash,
+    /// With `.` or `..`: it names a directory that exists, and no entry of one.
+    Dots,
+}
+
+impl End {
+    fn of(path: &str) -> Self {
+        let names = path.trim_end_matches('/');
+        if names.ends_with("/.") || names.ends_with("/..") {
+            End::Dots
+        } else if names.len() < path.len() {
+            End::Slash
+        } else {
+            End::Name
+        }
+    }
+}
+
 /// The result of resolving a path.
 struct Found {
-    /// The directory, and the name in it; no name for the root.
+    /// The directory, and the name in it; no name for the root, and if the path ends in `.` or `..`.
     parent: InodeNumber,
     name: String,
+    /// Whether the path must lead to a directory.
+    directory: bool,
     /// The inode with this name.
     inode: Option<InodeInfo>,
     /// The path without links.
@@ -357,7 +402,14 @@ impl<D: BlockIo> Volume<D> {
     }
 
     /// Resolves a path. `follow`: also follows a symbolic link in the last place.
-    fn find(&mut self, path: &str, follow: bool) -> Result<Found> {
+    fn find(&mut self, path: &str, last: Last) -> Result<Found> {
+        let (rule, end) = (last, End::of(path));
+        let follow = match rule {
+            Last::Followed => true,
+            Last::BySlash => end != End::Name,
+            Last::Itself => end == End::Dots,
+        };
+        let directory = end != End::Name;
         self.disk.refill();
         if path.len() > MAX_PATH {
             return Err(Error::NameTooLong);
@@ -379,8 +431,8 @@ impl<D: BlockIo> Volume<D> {
             let inode = self.child(parent, &word)?;
             let last = words.is_empty();
             let Some(info) = inode else {
-                return match last {
-                    true => Ok(found(&at, parent, word, None)),
+                return match last && end != End::Dots {
+                    true => Ok(found(&at, (parent, word), None, directory)),
                     false => Err(Error::NotFound),
                 };
             };
@@ -408,7 +460,9 @@ impl<D: BlockIo> Volume<D> {
                         return Err(Error::Loop);
                     }
                 }
-                _ if last => return Ok(found(&at, parent, word, Some(info))),
+                _ if last && (!directory || rule == Last::Itself && end == End::Slash) => {
+                    return Ok(found(&at, (parent, word), Some(info), directory));
+                }
                 _ => return Err(Error::NotDirectory),
             }
         }
@@ -417,11 +471,16 @@ impl<D: BlockIo> Volume<D> {
             Some((inode, name)) => {
                 let parent = at.last().map_or(root, |(inode, _)| *inode);
                 let info = self.info(inode)?;
-                Ok(found(&at, parent, name, Some(info)))
+                let mut found = found(&at, (parent, name), Some(info), directory);
+                if end == End::Dots {
+                    found.name.clear();
+                }
+                Ok(found)
             }
             None => Ok(Found {
                 parent: root,
                 name: String::new(),
+                directory: true,
                 inode: Some(self.info(root)?),
                 path: MOUNT.to_owned(),
             }),
@@ -430,14 +489,16 @@ impl<D: BlockIo> Volume<D> {
 
     /// The inode to which a path leads, which must exist.
     fn there(&mut self, path: &str, follow: bool) -> Result<InodeInfo> {
-        self.find(path, follow)?.inode.ok_or(Error::NotFound)
+        let found = self.find(path, Last::followed(follow))?;
+        found.inode.ok_or(Error::NotFound)
     }
 
-    /// A path where nothing exists, for something new.
-    fn free_place(&mut self, path: &str) -> Result<Found> {
-        let found = self.find(path, false)?;
+    /// A path where nothing exists, for something new, which is a directory or not.
+    fn free_place(&mut self, path: &str, is_directory: bool) -> Result<Found> {
+        let found = self.find(path, Last::Itself)?;
         match found.inode {
             Some(_) => Err(Error::Exists),
+            None if found.directory && !is_directory => Err(Error::NotFound),
             None => self.check_room(0).map(|()| found),
         }
     }
@@ -613,7 +674,7 @@ impl<D: BlockIo> Volume<D> {
         if flags.nameless {
             return Err(Error::Unsupported);
         }
-        let found = self.find(path, !flags.nofollow && !flags.symlink)?;
+        let found = self.find(path, Last::followed(flags.follows()))?;
         let info = match found.inode {
             Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),
             Some(info) => {
@@ -633,6 +694,7 @@ impl<D: BlockIo> Volume<D> {
                 }
             }
             None if !flags.create => return Err(Error::NotFound),
+            None if found.directory => return Err(Error::IsDirectory),
             None => {
                 self.check_room(0)?;
                 let name = FileName::new(found.name.as_bytes()).map_err(error)?;
@@ -964,7 +1026,7 @@ impl<D: BlockIo> Volume<D> {
 
     /// Makes a directory.
     pub fn mkdir(&mut self, path: &str, bits: u32) -> Result<()> {
-        let place = self.free_place(path)?;
+        let place = self.free_place(path, true)?;
         let name = FileName::new(place.name.as_bytes()).map_err(error)?;
         let bits = permissions(bits)?;
         let made = self.ext4.create_directory(MAKER, place.parent, name, bits);
@@ -974,10 +1036,13 @@ impl<D: BlockIo> Volume<D> {
 
     /// Removes a name of something that is not a directory.
     pub fn unlink(&mut self, path: &str) -> Result<()> {
-        let found = self.find(path, false)?;
+        let found = self.find(path, Last::Itself)?;
         let info = found.inode.ok_or(Error::NotFound)?;
         if info.is_directory() {
             return Err(Error::IsDirectory);
+        }
+        if found.directory {
+            return Err(Error::NotDirectory);
         }
         self.check_loss(&info, false)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
@@ -990,13 +1055,21 @@ impl<D: BlockIo> Volume<D> {
 
     /// Removes an empty directory.
     pub fn rmdir(&mut self, path: &str) -> Result<()> {
-        let found = self.find(path, false)?;
+        let found = self.find(path, Last::Itself)?;
         let info = found.inode.ok_or(Error::NotFound)?;
         if !info.is_directory() {
             return Err(Error::NotDirectory);
         }
         if found.name.is_empty() {
-            return Err(Error::Denied);
+            // The root of the disk cannot be removed; nor can a directory by a path that does not end in its name.
+            let names = path.trim_end_matches('/');
+            return Err(if names.ends_with("/.") {
+                Error::Invalid
+            } else if names.ends_with("/..") {
+                Error::NotEmpty
+            } else {
+                Error::Denied
+            });
         }
         self.check_loss(&info, false)?;
         let name = FileName::new(found.name.as_bytes()).map_err(error)?;
@@ -1010,10 +1083,14 @@ impl<D: BlockIo> Volume<D> {
 
     /// Renames.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
-        let (old, new) = (self.find(from, false)?, self.find(to, false)?);
+        let old = self.find(from, Last::Itself)?;
+        let new = self.find(to, Last::Itself)?;
         let info = old.inode.ok_or(Error::NotFound)?;
         if old.name.is_empty() || new.name.is_empty() {
             return Err(Error::Denied);
+        }
+        if !info.is_directory() && (old.directory || new.directory) {
+            return Err(Error::NotDirectory);
         }
         if new.inode.is_some_and(|other| other.number == info.number) {
             return Ok(());
@@ -1062,7 +1139,7 @@ impl<D: BlockIo> Volume<D> {
         if info.is_directory() {
             return Err(Error::Denied);
         }
-        let place = self.free_place(to)?;
+        let place = self.free_place(to, false)?;
         let name = FileName::new(place.name.as_bytes()).map_err(error)?;
         let linked = self.ext4.hard_link(info.number, place.parent, name);
         linked.map_err(error)?;
@@ -1077,7 +1154,7 @@ impl<D: BlockIo> Volume<D> {
         if target.len() >= MAX_PATH {
             return Err(Error::NameTooLong);
         }
-        let place = self.free_place(path)?;
+        let place = self.free_place(path, false)?;
         let name = FileName::new(place.name.as_bytes()).map_err(error)?;
         let target = target.as_bytes();
         let made = self.ext4.create_symlink(MAKER, place.parent, name, target);
@@ -1224,9 +1301,9 @@ fn split(path: &str) -> Vec<String> {
 
 fn found(
     at: &[(InodeNumber, String)],
-    parent: InodeNumber,
-    name: String,
+    (parent, name): (InodeNumber, String),
     inode: Option<InodeInfo>,
+    directory: bool,
 ) -> Found {
     let mut path = MOUNT.to_owned();
     for word in at.iter().map(|(_, word)| word).chain([&name]) {
@@ -1236,6 +1313,7 @@ fn found(
     Found {
         parent,
         name,
+        directory,
         inode,
         path,
     }

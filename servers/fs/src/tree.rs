@@ -563,8 +563,7 @@ impl FileSystem {
         if flags.nameless {
             return self.open_nameless(path, permissions);
         }
-        let follow = !(flags.nofollow || flags.create && flags.exclusive);
-        let walk = self.walk(path, follow)?;
+        let walk = self.walk(path, flags.follows())?;
         let ino = match walk.found {
             Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),
             Some(ino) => {

@@ -174,7 +174,7 @@ pub struct Flags {
     pub truncate: bool,
     /// Do not follow a symbolic link in the last place.
     pub nofollow: bool,
-    /// A symbolic link in the last place can be opened itself, for its attributes.
+    /// A symbolic link in the last place that is not followed can be opened itself, for its attributes.
     pub symlink: bool,
     /// Make a file without a name, where the path leads to a directory; the file is deleted when no session has it
     /// open. The file system on the disk does not support this: `Unsupported`.
@@ -182,6 +182,12 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Whether a symbolic link in the last place is followed: it is not where a new file must be made.
+    #[must_use]
+    pub const fn follows(&self) -> bool {
+        !(self.nofollow || self.create && self.exclusive)
+    }
+
     /// As a number.
     #[must_use]
     pub const fn bits(self) -> u32 {

@@ -447,7 +447,7 @@ impl<S: Servers> Lasting<S> {
             exclusive: false,
             ..wanted
         };
-        let follow = !wanted.nofollow && !wanted.symlink;
+        let follow = wanted.follows();
         let may_exist = !(wanted.create && wanted.exclusive);
         let open = |session: &mut S::Session, before: Option<Before>| {
             match session.open_file(flags, mode, path) {
