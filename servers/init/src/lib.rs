@@ -4,6 +4,8 @@
 
 extern crate alloc;
 
+pub mod wanted;
+
 use abi::boot::PhysRange;
 use abi::{Exception, PAGE_SIZE};
 use alloc::format;

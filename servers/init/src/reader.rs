@@ -6,9 +6,10 @@
 //! [turn](Reading::turn) of theirs now and then.
 use crate::PRIORITY;
 use alloc::collections::VecDeque;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use fermata_init::wanted::{State, Wanted};
 use interface::server::Event;
 use proto::layout::PRIORITY_PROGRAM;
 use proto::Error;
@@ -38,29 +39,9 @@ struct Work {
 
 /// A file that is read for somebody.
 struct Source {
-    state: Mutex<State>,
+    state: Mutex<State<File>>,
     /// Happens when something has come.
     event: Arc<Event>,
-}
-
-struct State {
-    wanted: Wanted,
-    /// The file, unless it is being asked just now.
-    file: Option<File>,
-    came: Option<Result<Vec<u8>, Error>>,
-}
-
-/// What is wanted of a file.
-enum Wanted {
-    Nothing,
-    /// To open it.
-    Open(String),
-    /// So many bytes from this offset on.
-    Bytes(u64, usize),
-    /// That programs have had a turn.
-    Turn,
-    /// To close it: nobody reads it any more.
-    Close,
 }
 
 impl Reader {
@@ -101,26 +82,22 @@ impl Reader {
             let asked = core::mem::take(&mut self.work.lock().asked);
             if asked.is_empty() {
                 sys::thread_wait_interrupt();
-            } else if self.priority != PRIORITY {
+            } else if self.priority == PRIORITY {
+                asked.iter().for_each(|source| source.serve());
+            } else {
                 // One turn of programs is one for all who wait for one: however many load programs, none waits for more.
                 sys::thread_yield();
+                asked.iter().for_each(|source| source.turn());
             }
-            asked.iter().for_each(|source| source.serve());
         }
     }
 }
 
 impl Source {
-    /// Does what is wanted, on the thread of the reader.
+    /// Does what is wanted, on the thread that reads files.
     fn serve(&self) {
-        let (wanted, mut file) = {
-            let mut state = self.state.lock();
-            let wanted = core::mem::replace(&mut state.wanted, Wanted::Nothing);
-            if matches!(wanted, Wanted::Turn) {
-                drop(state);
-                return self.turn();
-            }
-            (wanted, state.file.take())
+        let Some((wanted, mut file)) = self.state.lock().take() else {
+            return;
         };
         let came = match wanted {
             Wanted::Open(path) => File::open(&path, fs::Flags::default(), 0).map(|opened| {
@@ -148,11 +125,8 @@ impl Source {
 
     /// The programs have had a turn since it was asked for: the thread for that came behind those that can run.
     fn turn(&self) {
-        // Given up meanwhile, a file is the affair of the thread that read it.
-        let mut state = self.state.lock();
-        if !matches!(state.wanted, Wanted::Close) {
-            state.came = Some(Ok(Vec::new()));
-            drop(state);
+        let is_wanted = self.state.lock().turn();
+        if is_wanted {
             self.event.happened();
         }
     }
@@ -185,11 +159,7 @@ impl Reading {
         let reading = Reading {
             reader: if is_on_disk(path) { &DISK } else { &MEMORY },
             source: Arc::new(Source {
-                state: Mutex::new(State {
-                    wanted: Wanted::Nothing,
-                    file: None,
-                    came: None,
-                }),
+                state: Mutex::new(State::new()),
                 event,
             }),
         };
