@@ -58,6 +58,10 @@ pub trait Host {
     fn is_present(&mut self, address: u64, length: u64) -> bool;
     /// Gives the pages of the range back: they read as zero afterwards.
     fn discard(&mut self, start: u64, size: u64);
+    /// Takes a debugger's breakpoints out of the memory while bytes are moved within it, or puts them back.
+    fn hide_breakpoints(&mut self, hidden: bool) {
+        let _ = hidden;
+    }
     /// Makes the mapping of an area, in its slot, which is not in use.
     fn map(&mut self, area: &Area) -> Result<(), Errno>;
     /// Has a mapping that is in use show this area.

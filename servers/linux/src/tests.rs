@@ -52,6 +52,9 @@ mod sysv;
 mod traces;
 mod trees;
 
+/// The instruction `int3`.
+const INT3: u8 = 0xcc;
+
 /// A host with memory in a map, and mappings that are only recorded.
 struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
@@ -93,6 +96,8 @@ struct Fake {
     syncs: u32,
     /// How the console was to treat input, one after the other.
     modes: Vec<Mode>,
+    /// Where a debugger has a breakpoint, and the byte that belongs there.
+    breakpoint: Option<(u64, u8)>,
 }
 
 impl Fake {
@@ -127,6 +132,7 @@ impl Fake {
             disk: false,
             syncs: 0,
             modes: Vec::new(),
+            breakpoint: None,
         }
     }
 
@@ -238,6 +244,13 @@ impl Host for Fake {
     fn discard(&mut self, start: u64, size: u64) {
         self.pages
             .retain(|page, _| *page < start / PAGE || *page >= (start + size) / PAGE);
+    }
+
+    fn hide_breakpoints(&mut self, hidden: bool) {
+        if let Some((at, byte)) = self.breakpoint {
+            let byte = if hidden { byte } else { INT3 };
+            self.write_memory(at, &[byte]).unwrap();
+        }
     }
 
     fn map(&mut self, area: &Area) -> Result<(), Errno> {

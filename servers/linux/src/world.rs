@@ -1191,6 +1191,19 @@ impl Host for View<'_> {
         }
     }
 
+    fn hide_breakpoints(&mut self, hidden: bool) {
+        let Some(mut memory) = self.memory() else {
+            return;
+        };
+        let Memory {
+            body, breakpoints, ..
+        } = &mut *memory;
+        match hidden {
+            true => breakpoints.take_out(body),
+            false => breakpoints.put_back(body),
+        }
+    }
+
     fn map(&mut self, area: &Area) -> Result<(), Errno> {
         let object = self.world.object(area)?;
         self.memory().ok_or(ENOMEM)?.map(area, object)

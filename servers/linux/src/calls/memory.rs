@@ -464,22 +464,31 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         return Ok(target);
     }
     // A page lives at the offset of its address, so moving is copying.
+    c.h.hide_breakpoints(true);
+    let copied = copy(c, start, target, old.min(new));
+    c.h.hide_breakpoints(false);
+    copied?;
+    remove(c, start, end)?;
+    Ok(target)
+}
+
+/// Copies memory of the process to where there are pages of zeros.
+fn copy(c: &mut Caller, from: u64, to: u64, length: u64) -> Result<()> {
     let mut chunk = c.s.take_chunk();
     let mut done = 0;
-    while done < old.min(new) {
-        let piece = (old.min(new) - done).min(chunk.len() as u64) as usize;
-        c.h.read_memory(start + done, &mut chunk[..piece])?;
+    while done < length {
+        let piece = (length - done).min(chunk.len() as u64) as usize;
+        c.h.read_memory(from + done, &mut chunk[..piece])?;
         for (i, page) in chunk[..piece].chunks(PAGE as usize).enumerate() {
             // A page of zeros is what is there already.
             if page.iter().any(|b| *b != 0) {
-                c.h.write_memory(target + done + i as u64 * PAGE, page)?;
+                c.h.write_memory(to + done + i as u64 * PAGE, page)?;
             }
         }
         done += piece as u64;
     }
     c.s.give_chunk(chunk);
-    remove(c, start, end)?;
-    Ok(target)
+    Ok(())
 }
 
 /// An area of a memory object is to reach up to `end`: the object has so much of its file then.

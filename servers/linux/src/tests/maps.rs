@@ -530,3 +530,23 @@ fn descriptors_are_told_of() {
         none
     );
 }
+
+/// Nobody would take a copied breakpoint out: where it is no debugger knows.
+#[test]
+fn what_moves_takes_no_breakpoint_along() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (at, to) = (0x10_0000, 0x30_0000);
+    host.write_memory(at, &[1, INT3, 3]).unwrap();
+    host.breakpoint = Some((at + 1, 2));
+    let flags = u64::from(linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED);
+    let moved = [at, PAGE, PAGE, flags, to];
+    assert_eq!(process.result(&mut host, nr::mremap, &moved), to as i64);
+    let mut bytes = [0; 3];
+    host.read_memory(to, &mut bytes).unwrap();
+    assert_eq!(
+        bytes,
+        [1, 2, 3],
+        "S2: what moves is what the program has there"
+    );
+}
