@@ -709,8 +709,12 @@ pub fn execute(
     let path = prepared.path().to_string();
     match exec::commit(task, system, host, prepared) {
         Ok(_) if exec::is_too_large(task, system) => killed(task, system, host, sig::SEGV, ""),
-        Ok(registers) => {
+        Ok(mut registers) => {
             let fpu = Some(Box::new(FpuState(initial_fpu())));
+            if task.signals.steps {
+                // A debugger's step over the call ends in the new program.
+                registers.rflags |= trace::STEP_FLAG;
+            }
             if system.is_traced(task.tid) {
                 return executed_traced(task, system, host, registers, fpu);
             }

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{self, Areas};
+use crate::trace::STEP_FLAG;
 use crate::wire::{u32_at, u64_at};
 
 /// Number of signals; they count from 1.
@@ -268,6 +269,9 @@ pub struct Signals {
     pub stack: Stack,
     /// The exception that the thread has met last.
     pub fault: Fault,
+    /// A debugger has it step: the flag for that among its registers is not the program's, and no image has it.
+    #[serde(skip)]
+    pub steps: bool,
 }
 
 /// Whether a function would compute otherwise with this FPU state than with that of a program's beginning, or find other
@@ -487,6 +491,14 @@ impl Signals {
         self.pending.is_sound() && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
     }
 
+    /// The flag of a single step among these registers, if a debugger has set it.
+    const fn step_in(&self, registers: &Registers) -> u64 {
+        match self.steps {
+            true => registers.rflags & STEP_FLAG,
+            false => 0,
+        }
+    }
+
     /// What a child has of its parent's.
     #[must_use]
     pub fn for_child(&self) -> Self {
@@ -635,7 +647,10 @@ impl Signals {
             0 => 2,
             _ => u64::from(on_stack),
         };
-        let r = *registers;
+        // The program goes on from the frame when the step has long been made, and would end by one more of its own.
+        let step = self.step_in(registers);
+        let mut r = *registers;
+        r.rflags &= !step;
         let mask = self.saved_mask.take().unwrap_or(self.mask);
         let segments = 0x33 | 0x2b << 48;
         // The address to return to, and `struct ucontext`.
@@ -700,7 +715,7 @@ impl Signals {
         registers.rsi = frame_at + 8 + UCONTEXT as u64;
         registers.rdx = frame_at + 8;
         registers.rax = 0;
-        registers.rflags = (registers.rflags & !DIRECTION_AND_TRAP) | 0x202;
+        registers.rflags = (registers.rflags & !DIRECTION_AND_TRAP) | 0x202 | step;
         Ok(Delivery::Go)
     }
 
@@ -725,6 +740,7 @@ impl Signals {
             r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip,
         ] = core::array::from_fn(|n| word(8 + n));
         r.rflags = (registers.rflags & !USER_FLAGS) | (word(17) & USER_FLAGS);
+        r.rflags |= self.step_in(registers);
         if r.rip >= abi::USER_END {
             return Ok(None);
         }

@@ -100,6 +100,10 @@ impl Table {
         self.stay(tid, frozen);
         let thread = self.tasks.get(&tid).map(|living| living.thread());
         let met = thread.and_then(|thread| debug::undo(spot, thread));
+        let is_step = met.is_some_and(|one| one.code == Exception::Debug as u64);
+        if let Some(living) = self.tasks.get_mut(&tid).filter(|_| is_step) {
+            living.task.signals.steps = false;
+        }
         if let (Some(one), Ok(debugged)) = (met, self.debugged(pid)) {
             debugged.taken.add(Exceptional {
                 detail: message.detail,
@@ -232,6 +236,7 @@ impl debug::Manager for Table {
                 continue;
             };
             let stayed = core::mem::take(&mut living.stays);
+            living.task.signals.steps = false;
             if living.stop().is_ok() {
                 let _ = clear_step(living.thread());
                 let _ = living.resume();
@@ -368,10 +373,11 @@ impl debug::Manager for Table {
         self.debugged(pid)?;
         let frozen = self.is_frozen(pid);
         for tid in self.tasks_of(pid) {
-            let own = self.tasks.get(&tid);
+            let own = self.tasks.get_mut(&tid);
             let Some(living) = own.filter(|living| living.seat.thread == spot) else {
                 continue;
             };
+            living.task.signals.steps = steps;
             if !frozen {
                 return set_step(living.thread(), steps);
             }

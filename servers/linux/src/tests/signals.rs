@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::signal::Origin;
+use alloc::format;
 
 const EXAMPLE: u64 = 0x10_0000;
 /// Where handlers of the tests are.
@@ -670,4 +671,51 @@ fn a_wait_beyond_its_range_gives_nothing_back() {
     ));
     let rule = "S1: a part of a page is done";
     assert_eq!(left(&mut host), [0, b't', b't', b't'], "{rule}");
+}
+
+/// The program goes on from the frame of a handler when no debugger may be there any more.
+#[test]
+fn a_debuggers_step_is_in_no_frame() {
+    use crate::trace::STEP_FLAG;
+    // Behind the address to return to: flags, links, the alternate stack, and seventeen registers.
+    const FLAGS: usize = 1 + 5 + 17;
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    for by_debugger in [true, false] {
+        process.task.signals.steps = by_debugger;
+        let in_frame = if by_debugger { 0 } else { STEP_FLAG };
+        let rule = format!("S3: a step of the debugger ({by_debugger}) is no state of the program");
+        for is_call in [true, false] {
+            process.task.signals.mask = 0;
+            send(&mut process, USR1);
+            let mut entry = registers(nr::getppid, &[]);
+            entry.rflags |= STEP_FLAG;
+            let outcome = match is_call {
+                true => process.call(&mut host, &entry),
+                false => {
+                    let (task, system) = (&mut process.task, &mut process.system);
+                    emulate::interrupt(task, system, &mut host, &entry)
+                }
+            };
+            let came = go(outcome);
+            assert_eq!(came.rip, HANDLER);
+            let kept = frame(&mut host, &came)[FLAGS];
+            assert_eq!(kept & STEP_FLAG, in_frame, "{rule}");
+            let goes_on = came.rflags & STEP_FLAG != 0;
+            assert_eq!(
+                goes_on, by_debugger,
+                "a debugger's step goes on in the handler"
+            );
+            // The handler returns, with a debugger's next step or without.
+            for step in [STEP_FLAG, 0] {
+                let mut back = registers(nr::rt_sigreturn, &[]);
+                back.rsp = came.rsp + 8;
+                back.rflags |= step;
+                let went = go(process.call(&mut host, &back));
+                assert_eq!(went.rsp, entry.rsp);
+                let steps = if by_debugger { step } else { STEP_FLAG };
+                assert_eq!(went.rflags & STEP_FLAG, steps, "{rule}");
+            }
+        }
+    }
 }
