@@ -29,7 +29,7 @@ use crate::errno::{
 use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::loading;
-use crate::memory::{Prot, EXECUTE, READ, WRITE};
+use crate::memory::{Area, Prot, EXECUTE, READ, WRITE};
 use crate::native::Native;
 use crate::number;
 use crate::path;
@@ -1201,6 +1201,25 @@ fn floating_code(host: &mut dyn Host, kind: Exception) -> i32 {
     })
 }
 
+/// The area of a bad access, and the rights that it needs.
+fn access(task: &Task, message: &ExceptionMessage) -> (Option<Area>, Prot) {
+    let memory = task.shares.memory.borrow();
+    let area = memory.areas.find(message.address).copied();
+    (area, (message.detail & 7) as Prot)
+}
+
+/// Whether the area allows the access, so that no memory was free for the page.
+fn lacks_memory(area: Option<Area>, need: Prot) -> bool {
+    area.is_some_and(|area| area.prot & need == need && area.prot != 0)
+}
+
+/// Whether the exception comes of nothing that a program has done but of memory that was short, and there is some now: so
+/// it is to be told to nobody.
+pub fn finds_memory(task: &Task, host: &mut dyn Host, message: &ExceptionMessage) -> bool {
+    let (area, need) = access(task, message);
+    message.code == Exception::Memory as u64 && lacks_memory(area, need) && host.give_up_templates()
+}
+
 /// Turns an exception into a signal.
 pub fn exception(
     task: &mut Task,
@@ -1236,12 +1255,8 @@ pub fn exception(
         }
         Some(Exception::Memory) => {
             let address = message.address;
-            let memory = task.shares.memory.borrow();
-            let area = memory.areas.find(address).copied();
-            drop(memory);
-            let need = (message.detail & 7) as Prot;
-            if area.is_some_and(|a| a.prot & need == need && a.prot != 0) {
-                // The area allows the access, so no memory was free for the page.
+            let (area, need) = access(task, message);
+            if lacks_memory(area, need) {
                 if host.give_up_templates() {
                     return Outcome::Go {
                         registers,

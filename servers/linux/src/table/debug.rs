@@ -8,6 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::server::park;
+use personality::emulate;
 use personality::memory::NO_SLOT;
 use personality::system::Tid;
 use process::debug::{self, clear_step, set_step, Exceptional, Taken};
@@ -95,6 +96,9 @@ impl Table {
             };
             return makes_way.then_some(true);
         }
+        if self.finds_memory(tid, message) {
+            return Some(true);
+        }
         park();
         let frozen = self.is_frozen(pid);
         self.stay(tid, frozen);
@@ -113,6 +117,21 @@ impl Table {
         self.hold_still(pid);
         self.announce(pid);
         Some(false)
+    }
+
+    /// Whether what a task has met is over, since it was memory that was short. A watched page is never there for all.
+    fn finds_memory(&mut self, tid: Tid, message: &ExceptionMessage) -> bool {
+        let Some((living, system, world)) = self.split(tid) else {
+            return false;
+        };
+        let is_watched = living
+            .seat
+            .memory
+            .borrow()
+            .watched
+            .has_page(message.address);
+        let (task, mut view) = living.parts(system, world);
+        !is_watched && emulate::finds_memory(task, &mut view, message)
     }
 
     /// What was done to watched bytes in a call of a task, which is over or goes on, is told to the debugger; the
