@@ -819,6 +819,152 @@ wait
     Ok(())
 }
 
+/// The page of `stepped.c` that moves.
+const MOVES: u64 = 0x1000_0000;
+
+/// Steps a Linux program into a handler, and leaves it there; passes on what it has met; is told of what two of its threads
+/// have done at once; follows it, and its child, into other programs.
+fn steps_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> {
+    let at = |name| Ok::<_, Failure>(symbol(elf, name)? - BASE);
+    let (gate, waits, got) = (at("gate")?, at("waits")?, at("got")?);
+    let (calls, handler, tread) = (at("calls")?, at("on_signal")?, at("tread")?);
+    let mut gdb = Client::new(port, over)?;
+    let number = gdb.number("stepped first")?;
+    gdb.attach(number)?;
+    gdb.run_until("vCont;c", waits, 1)?;
+    gdb.write(gate, 1)?;
+    let thread = gdb.meet(calls)?;
+    gdb.step(&thread)?;
+    let rip = gdb.rip(&thread)?;
+    assert!(
+        (handler..handler + 16).contains(&rip),
+        "a step that a signal meets ends at {rip:#x}"
+    );
+    gdb.expect("D;1", "OK")?;
+    // It has returned from the handler when it waits again.
+    let thread = gdb.attach(number)?;
+    gdb.run_until("vCont;c", waits, 2)?;
+    gdb.write(gate, 2)?;
+    let said = gdb.ask("vCont;c")?;
+    assert_eq!(stopped(&said)?, (thread.clone(), "05".into()));
+    assert_eq!(gdb.rip(&thread)?, at("traps")?);
+    let trapped = at("on_trap")?;
+    gdb.breakpoint(trapped, true)?;
+    let said = gdb.ask(&format!("vCont;C05:{thread};c"))?;
+    assert!(said.contains("swbreak"), "{said}");
+    assert_eq!(gdb.rip(&thread)?, trapped);
+    gdb.breakpoint(trapped, false)?;
+    gdb.run_until("vCont;c", waits, 3)?;
+    // Both read in calls that end at once.
+    for word in [got, got + 8] {
+        gdb.watch(WRITTEN, word, true)?;
+    }
+    gdb.write(gate, 3)?;
+    let mut met = Vec::new();
+    for _ in 0..2 {
+        let said = gdb.ask("vCont;c")?;
+        let which = [got, got + 8].map(|word| said.contains(&format!(";watch:{word:x};")));
+        assert!(which[0] ^ which[1], "{said}");
+        met.push((which[1], stopped(&said)?.0));
+    }
+    assert!(met[0].0 != met[1].0 && met[0].1 != met[1].1, "{met:?}");
+    for word in [got, got + 8] {
+        gdb.watch(WRITTEN, word, false)?;
+    }
+    gdb.run_until("vCont;c", waits, 4)?;
+    gdb.breakpoint(MOVES + 1, true)?;
+    gdb.write(gate, 4)?;
+    gdb.run_until("vCont;c", waits, 5)?;
+    gdb.write(gate, 5)?;
+    gdb.expect("D;1", "OK")?;
+    // A child goes on with another program, where nothing is as it was.
+    child(&mut gdb, elf, number, 6)?;
+    while !gdb.processes()?.contains("stepped child") {
+        gdb.send("vCont;c")?;
+        std::thread::sleep(Duration::from_millis(50));
+        gdb.interrupt()?;
+        let said = gdb.receive()?;
+        assert_eq!(stopped(&said)?.1, "02", "{said}");
+    }
+    assert_eq!(gdb.word(gate)?, 0, "S2: that is the memory of its parent");
+    gdb.run_until("vCont;c", waits, 10)?;
+    gdb.write(gate, 10)?;
+    gdb.expect("vCont;c", "W07")?;
+    // Another one ends.
+    child(&mut gdb, elf, number, 7)?;
+    gdb.expect("vCont;c", "W07")?;
+    // What was put into the memory for them is not there any more, and can be again.
+    gdb.attach(number)?;
+    let thread = gdb.meet(tread)?;
+    gdb.watch(WRITTEN, got, true)?;
+    gdb.write(gate, 8)?;
+    assert_eq!(gdb.meet(calls)?, thread);
+    gdb.breakpoint(tread, true)?;
+    gdb.step(&thread)?;
+    assert_eq!(
+        gdb.word(gate)?,
+        0,
+        "the debugger looks at a memory that is gone"
+    );
+    // GDB takes out what is gone.
+    gdb.breakpoint(tread, false)?;
+    gdb.watch(WRITTEN, got, false)?;
+    gdb.meet(at("main")?)?;
+    gdb.expect("vCont;c", "W00")
+}
+
+/// Debugs the child that is in the memory of its parent, the process with this number, until it waits for the gate to be so
+/// much, and puts into that memory what a debugger does.
+fn child(gdb: &mut Client, elf: &[u8], parent: u64, gate: u64) -> Result<(), Failure> {
+    let at = |name| Ok::<_, Failure>(symbol(elf, name)? - BASE);
+    let child = loop {
+        let list = gdb.processes()?;
+        let those = list.lines().filter(|line| line.contains("stepped first"));
+        let mut numbers = those.filter_map(|line| line.split_whitespace().next()?.parse().ok());
+        if let Some(child) = numbers.find(|number| *number != parent) {
+            break child;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    gdb.attach(child)?;
+    gdb.run_until("vCont;c", at("waits")?, gate)?;
+    gdb.breakpoint(at("tread")?, true)?;
+    gdb.watch(WRITTEN, at("got")?, true)?;
+    gdb.write(at("gate")?, gate)
+}
+
+/// What a debugger does to a Linux program is not seen by that, and the debugger sees all of it: signals, exceptions,
+/// calls that end at once, other programs.
+pub(crate) fn stepped_linux(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let Some(program) = linux_program(ctx, directory.path(), "stepped") else {
+        return Ok(());
+    };
+    let elf = std::fs::read(program).map_err(|error| error.to_string())?;
+    // What a shell starts several times is kept for the next time.
+    let script = "\
+/tmp/stepped first &
+wait
+busybox sh -c 'busybox true; busybox true; busybox true; exec /tmp/stepped eats' &
+wait
+";
+    let run = Run::script(script).add_program("/tmp/stepped", elf.clone());
+    let (output, ()) = debug(ctx, run, |port, over| {
+        steps_linux(port, over, &elf)?;
+        let at = |name| Ok::<_, Failure>(symbol(&elf, name)? - BASE);
+        let mut gdb = Client::new(port, over)?;
+        let number = gdb.number("stepped eats")?;
+        gdb.attach(number)?;
+        gdb.run_until("vCont;c", at("waits")?, 1)?;
+        gdb.write(at("gate")?, 1)?;
+        // That memory is short is no affair of the program's.
+        gdb.expect("vCont;c", "W00")
+    })?;
+    output.expect_status(0)?;
+    assert_eq!(output.text(), "stepped: right\neats: right\n");
+    Ok(())
+}
+
 /// The commands for Debian's GDB.
 const COMMANDS: &str = "\
 set pagination off

@@ -148,6 +148,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("gdb_linux", gdb::linux),
     scenario("gdb_watch", gdb::watched),
     once("gdb_watch_linux", gdb::watched_linux),
+    once("gdb_step_linux", gdb::stepped_linux),
     once("gdb_ends", gdb::ended),
     once("gdb_debian", gdb::debian),
     once("net_user", net::user),

@@ -2,6 +2,7 @@
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::ThreadState;
 use abi::{Exception, Type, OBJECT_SIZE, PAGE_SIZE};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -49,8 +50,12 @@ pub(crate) struct Held {
     wanted: Vec<usize>,
     /// The threads that go on, of a process that does: `None` are all.
     going: Option<Vec<usize>>,
+    /// The addresses of GDB's breakpoints, as far as they are in.
+    breakpoints: BTreeSet<u64>,
     /// What is watched.
     points: Points,
+    /// What has been done to watched bytes besides what GDB was told of: nobody does it again.
+    untold: VecDeque<News>,
     /// A call that is still to end, if pages have their rights for it.
     open: Option<Open>,
     /// What is known of its end by who waits for that.
@@ -116,21 +121,35 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     Err(Error::WouldBlock)
 }
 
+/// Memory and control region, as they are now.
+fn regions(session: &mut DebugClient) -> Result<[Ref; 2], Error> {
+    let mut regions = session.regions()?.into_iter();
+    let mut next = || regions.next().ok_or(Error::Broken);
+    Ok([next()?, next()?])
+}
+
+/// Windows on them.
+fn windows(memory: &Ref, control: &Ref) -> Result<[Window; 2], Error> {
+    let rights = READ | WRITE | OBJECTS;
+    Ok([
+        Window::map(memory, 0, MEMORY_SIZE, rights)?,
+        Window::map(control, 0, CONTROL_SIZE, rights)?,
+    ])
+}
+
 impl Held {
     /// Begins to debug a process: it stands still.
     pub(crate) fn new(number: u64, process: Process) -> Result<Self, Error> {
         let mut session = DebugClient::open_known(process.port())?;
         session.hold()?;
-        let mut regions = session.regions()?.into_iter();
-        let mut next = || regions.next().ok_or(Error::Broken);
-        let (memory, control) = (next()?, next()?);
-        let rights = READ | WRITE | OBJECTS;
+        let [memory, control] = regions(&mut session)?;
+        let [memory_window, control_window] = windows(&memory, &control)?;
         let mut held = Held {
             number,
             process,
             session,
-            memory_window: Window::map(&memory, 0, MEMORY_SIZE, rights)?,
-            control_window: Window::map(&control, 0, CONTROL_SIZE, rights)?,
+            memory_window,
+            control_window,
             memory,
             control,
             known: Vec::new(),
@@ -139,7 +158,9 @@ impl Held {
             stepping: Vec::new(),
             wanted: Vec::new(),
             going: None,
+            breakpoints: BTreeSet::new(),
             points: Points::default(),
+            untold: VecDeque::new(),
             open: None,
             end: Arc::new(Mutex::new(End::Awaited)),
         };
@@ -153,8 +174,27 @@ impl Held {
         Ok((session, Arc::clone(&self.end)))
     }
 
+    /// Since `execve` a process of Linux is in another memory. The one before is gone, or others' who were in it, too;
+    /// and with it is what was watched there, and its breakpoints.
+    fn follow(&mut self) -> Result<(), Error> {
+        let [memory, control] = regions(&mut self.session)?;
+        if memory.same_as(*self.memory) {
+            return Ok(());
+        }
+        [self.memory_window, self.control_window] = windows(&memory, &control)?;
+        (self.memory, self.control) = (memory, control);
+        self.breakpoints.clear();
+        self.points.clear();
+        self.untold.clear();
+        self.open = None;
+        // Its only thread may have another number.
+        self.going = None;
+        Ok(())
+    }
+
     /// Learns what there is, of a process that stands still.
     fn look(&mut self) -> Result<(), Error> {
+        self.follow()?;
         let mut bytes = vec![0; ROOM];
         let came = self.session.threads(&mut bytes)?;
         let came = bytes.get(..came).ok_or(Error::Broken)?;
@@ -187,10 +227,15 @@ impl Held {
 
     /// The numbers of its threads.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
-        let number = |thread: &Spotted| self.known.iter().position(|spot| *spot == thread.spot);
         self.threads
             .iter()
-            .filter_map(move |thread| Some(number(thread)? + 1))
+            .filter_map(move |thread| self.number(thread.spot))
+    }
+
+    /// The number of the thread at this spot.
+    fn number(&self, spot: u64) -> Option<usize> {
+        let known = self.known.iter().position(|known| *known == spot);
+        known.map(|index| index + 1)
     }
 
     /// The spot of the thread with this number.
@@ -344,6 +389,10 @@ impl Held {
 
     /// Puts a breakpoint in, or takes it out.
     pub(crate) fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Error> {
+        if !set && !self.has_breakpoint(address) {
+            // It went with the memory that it was in, of which GDB does not know.
+            return Ok(());
+        }
         let mut at = None;
         self.pieces(address, 1, |region, offset, _| {
             at = region.is_none().then_some(offset);
@@ -351,7 +400,17 @@ impl Held {
         })?;
         // What several memories show is not this process's to change.
         let offset = at.ok_or(Error::Unsupported)?;
-        patiently(|| self.session.breakpoint(offset, set))
+        patiently(|| self.session.breakpoint(offset, set))?;
+        match set {
+            true => self.breakpoints.insert(address),
+            false => self.breakpoints.remove(&address),
+        };
+        Ok(())
+    }
+
+    /// Whether one of GDB's breakpoints is in at this address.
+    pub(crate) fn has_breakpoint(&self, address: u64) -> bool {
+        self.breakpoints.contains(&address)
     }
 
     /// Watches, or no longer.
@@ -385,23 +444,46 @@ impl Held {
     /// rights, something may have happened there.
     pub(crate) fn stop(&mut self) -> Result<Option<News>, Error> {
         self.hold()?;
-        self.close()
+        self.close()?;
+        // All else that was taken is met again.
+        while let Ok(one) = self.session.taken() {
+            self.note_touched(one);
+        }
+        Ok(self.untold.pop_front())
     }
 
-    /// The pages lack their rights again that a call had for itself: what has been done there meanwhile.
-    fn close(&mut self) -> Result<Option<News>, Error> {
+    /// The pages lack their rights again that a call had for itself: what has been done there meanwhile is to be told.
+    fn close(&mut self) -> Result<(), Error> {
         let Some(open) = self.open.take() else {
-            return Ok(None);
+            return Ok(());
         };
         for page in &open.pages {
             self.give(*page, false)?;
         }
-        Ok(self.met(open.thread, &open.accesses))
+        let met = self.met(open.thread, &open.accesses);
+        self.untold.extend(met);
+        Ok(())
+    }
+
+    /// What the manager has done itself for the thread at a spot is to be told if it is watched for: whether `code` says
+    /// that. Nobody meets it again.
+    fn note_touched(&mut self, (spot, code, address): (u64, u64, u64)) -> bool {
+        if code & TOUCHED == 0 {
+            return false;
+        }
+        let operand = access::Operand {
+            size: 1,
+            access: code & !TOUCHED,
+        };
+        let thread = self.number(spot).unwrap_or(1);
+        let met = self.met(thread, &[Some(Access { address, operand })]);
+        self.untold.extend(met);
+        true
     }
 
     /// What a thread has met that has made these accesses, and may have made others.
     fn met(&mut self, thread: usize, accesses: &[Option<Access>]) -> Option<News> {
-        let points = core::mem::take(&mut self.points);
+        let mut points = core::mem::take(&mut self.points);
         let met = points.met(accesses, |at, into| self.read(at, into).is_ok());
         let met = met.map(|point| News::Watch {
             thread,
@@ -415,6 +497,15 @@ impl Held {
     /// These threads go on, or all, and what is watched is as it is now.
     pub(crate) fn go(&mut self, threads: Option<Vec<usize>>) -> Result<(), Error> {
         self.going = threads;
+        // Nobody wants to know of what is not watched any more. Of all else GDB is told before a thread does anything.
+        let points = &self.points;
+        self.untold.retain(|news| match news {
+            News::Watch { kind, address, .. } => points.has(*address, *kind),
+            _ => true,
+        });
+        if !self.untold.is_empty() {
+            return Ok(());
+        }
         if !self.points.is_empty() {
             let mut points = core::mem::take(&mut self.points);
             points.note(|at, into| self.read(at, into).is_ok());
@@ -522,6 +613,7 @@ impl Held {
         let (mut waited, mut pause) = (0, LOOK);
         loop {
             match self.session.taken() {
+                Ok(one) if self.note_touched(one) => {}
                 Ok((of, code, address)) if of == spot => return Ok(Some((code, address))),
                 // What others have met they meet again.
                 Ok(_) => {}
@@ -552,45 +644,40 @@ impl Held {
     }
 
     fn happened(&mut self) -> Result<Option<News>, Error> {
+        if self.untold.is_empty() {
+            let news = self.taken()?;
+            if news.is_some() || self.untold.is_empty() {
+                return Ok(news);
+            }
+        }
+        self.stop()
+    }
+
+    /// What its manager has taken since it went on.
+    fn taken(&mut self) -> Result<Option<News>, Error> {
         let mut taken = vec![self.session.taken()?];
         self.hold()?;
         while let Ok(one) = self.session.taken() {
             taken.push(one);
         }
-        let number = |known: &[u64], spot| known.iter().position(|one| *one == spot).map(|n| n + 1);
-        // In a call for which pages had their rights; and what a manager has done itself nobody meets again.
+        // In a call for which pages had their rights; and what a manager has done itself.
         let waited = self.open.as_ref().map(|open| open.thread);
-        if let Some(news) = self.close()? {
+        self.close()?;
+        taken.retain(|one| !self.note_touched(*one));
+        if let Some(news) = self.untold.pop_front() {
             return Ok(Some(news));
         }
-        for (spot, code, address) in &taken {
-            if code & TOUCHED == 0 {
-                continue;
-            }
-            let operand = access::Operand {
-                size: 1,
-                access: code & !TOUCHED,
-            };
-            let access = Access {
-                address: *address,
-                operand,
-            };
-            let thread = number(&self.known, *spot).unwrap_or(1);
-            if let Some(news) = self.met(thread, &[Some(access)]) {
-                return Ok(Some(news));
-            }
-        }
-        taken.retain(|(_, code, _)| code & TOUCHED == 0);
         // A step that was made is not made again, as all else is.
         let made = |one: &(u64, u64, u64)| {
-            let wanted = number(&self.known, one.0).is_some_and(|n| self.wanted.contains(&n));
+            let number = self.number(one.0);
+            let wanted = number.is_some_and(|number| self.wanted.contains(&number));
             one.1 == Exception::Debug as u64 && wanted
         };
         let made = taken.iter().position(made).unwrap_or(0);
         let Some(&(spot, code, address)) = taken.get(made) else {
             return self.go_on();
         };
-        let Some(thread) = number(&self.known, spot) else {
+        let Some(thread) = self.number(spot) else {
             // The thread is gone, and what it has met with it.
             return self.go_on();
         };

@@ -1,6 +1,5 @@
 //! What GDB asks, of the process that is debugged.
 use crate::held::{End, Held, News};
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -47,6 +46,13 @@ struct Action {
     signal: Option<Signal>,
 }
 
+impl Action {
+    /// The signal that the program is to have, if it is to have one.
+    fn passes(&self) -> Option<Signal> {
+        self.signal.filter(|signal| signal.0 != 0)
+    }
+}
+
 /// The process that is debugged, and how one gets at others.
 pub(crate) struct Machine {
     managers: Vec<Supervisor>,
@@ -59,8 +65,6 @@ pub(crate) struct Machine {
     locked: bool,
     /// The thread that has met an instruction `int3` of the program's own, and its address.
     own_breakpoint: Option<(usize, u64)>,
-    /// The addresses of GDB's breakpoints, as far as they are in.
-    breakpoints: BTreeSet<u64>,
     /// It goes on, and GDB has not been told of a stop since.
     runs: bool,
 }
@@ -96,7 +100,6 @@ impl Machine {
             actions: Vec::new(),
             locked: false,
             own_breakpoint: None,
-            breakpoints: BTreeSet::new(),
             runs: false,
         })
     }
@@ -119,7 +122,6 @@ impl Machine {
     fn forget(&mut self) {
         self.runs = false;
         self.own_breakpoint = None;
-        self.breakpoints.clear();
     }
 
     /// What has happened, if something has.
@@ -242,10 +244,16 @@ impl Machine {
 
     /// Lets threads go on as was said.
     fn go(&mut self) -> Result<(), Error> {
-        // One of GDB's is in memory while another thread goes on by itself.
         let own = self.own_breakpoint.take();
-        let own = own.filter(|(_, at)| !self.breakpoints.contains(at));
         let held = self.held.as_mut().ok_or(Error::NotFound)?;
+        // One of GDB's is in memory while another thread goes on by itself.
+        let own = own.filter(|(_, at)| !held.has_breakpoint(*at));
+        // Who is to meet the instruction after all is told of where it is.
+        let is_passed = |thread| {
+            let mut actions = self.actions.iter();
+            actions.any(|action| action.thread == thread && action.passes().is_some())
+        };
+        let own = own.filter(|(thread, _)| !is_passed(*thread));
         if let Some((thread, at)) = own {
             // An instruction of the program's own is behind it once it has been told of.
             let mut byte = [0];
@@ -257,8 +265,7 @@ impl Machine {
         // Of those that were begun when going on was given up.
         held.end_wanted();
         for action in &self.actions {
-            let signal = action.signal.filter(|signal| signal.0 != 0);
-            if signal.is_some() {
+            if action.passes().is_some() {
                 match held.pass(action.thread) {
                     // It has met nothing: there is nobody who could send it a signal.
                     Ok(()) | Err(Error::NotFound) => {}
@@ -471,13 +478,11 @@ impl HwWatchpoint for Machine {
 impl SwBreakpoint for Machine {
     fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
         self.held()?.breakpoint(address, true).map_err(told)?;
-        self.breakpoints.insert(address);
         Ok(true)
     }
 
     fn remove_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
         self.held()?.breakpoint(address, false).map_err(told)?;
-        self.breakpoints.remove(&address);
         Ok(true)
     }
 }

@@ -33,6 +33,20 @@ impl Point {
     const fn meets(&self, address: u64, size: u64) -> bool {
         address < self.address + self.size && self.address < address.saturating_add(size)
     }
+
+    /// Whether it is watched for being written, and other bytes are there than when this was last asked, or the program
+    /// went on.
+    fn has_changed(&mut self, read: &mut impl FnMut(u64, &mut [u8]) -> bool) -> bool {
+        if self.access() & WRITE == 0 || self.before.is_empty() {
+            return false;
+        }
+        let mut now = vec![0; self.size as usize];
+        let changed = read(self.address, &mut now) && now != self.before;
+        if changed {
+            self.before = now;
+        }
+        changed
+    }
 }
 
 /// All that is watched.
@@ -94,19 +108,26 @@ impl Points {
         }
     }
 
+    /// Whether these bytes are watched for this.
+    #[must_use]
+    pub fn has(&self, address: u64, kind: WatchKind) -> bool {
+        let mut points = self.0.iter();
+        points.any(|point| (point.address, point.kind) == (address, kind))
+    }
+
     /// Which of them was met by an instruction or a call that has made these accesses, and may have made others: one
-    /// of which the bytes are others now, or else one that was accessed as it is watched for.
+    /// of which the bytes are others now, of those that were accessed first, or else one that was accessed as it is
+    /// watched for. Another call of the same time is told of bytes that have changed once.
     pub fn met(
-        &self,
+        &mut self,
         accesses: &[Option<Access>],
         mut read: impl FnMut(u64, &mut [u8]) -> bool,
     ) -> Option<&Point> {
-        let mut changed = |point: &&Point| {
-            let mut now = vec![0; point.size as usize];
-            let known = !point.before.is_empty() && read(point.address, &mut now);
-            point.access() & WRITE != 0 && known && now != point.before
+        let is_there = |point: &Point| {
+            let mut accesses = accesses.iter().flatten();
+            accesses.any(|access| point.meets(access.address, access.operand.size))
         };
-        let accessed = |point: &&Point| {
+        let accessed = |point: &Point| {
             let met = |access: &Access| {
                 let operand = access.operand;
                 // A write that changes nothing is none for GDB's `watch`.
@@ -116,8 +137,12 @@ impl Points {
             };
             accesses.iter().flatten().any(met)
         };
-        let first = self.0.iter().find(|point| changed(point));
-        first.or_else(|| self.0.iter().find(accessed))
+        let mut points = self.0.iter_mut();
+        let changed = points.position(|point| is_there(point) && point.has_changed(&mut read));
+        let mut points = self.0.iter_mut();
+        let changed = changed.or_else(|| points.position(|point| point.has_changed(&mut read)));
+        let met = changed.or_else(|| self.0.iter().position(accessed));
+        met.map(|at| &self.0[at])
     }
 }
 
@@ -149,23 +174,50 @@ mod tests {
             true
         };
         points.note(|at, into| read(&memory, at, into));
-        let met = |points: &Points, memory: &[u8; 64], accesses: &[Option<Access>]| {
+        let met = |points: &mut Points, memory: &[u8; 64], accesses: &[Option<Access>]| {
             let met = points.met(accesses, |at, into| read(memory, at, into));
             met.map(|point| point.address)
         };
         // The same page, the same value.
         memory[16] = 1;
         memory[7] = 1;
-        assert_eq!(met(&points, &memory, &access(0x1000, 8, WRITE)), None);
-        assert_eq!(met(&points, &memory, &access(0x1008, 8, WRITE)), None);
+        assert_eq!(met(&mut points, &memory, &access(0x1000, 8, WRITE)), None);
+        assert_eq!(met(&mut points, &memory, &access(0x1008, 8, WRITE)), None);
         memory[15] = 1;
-        assert_eq!(met(&points, &memory, &[None]), Some(0x1008));
-        points.note(|at, into| read(&memory, at, into));
-        assert_eq!(met(&points, &memory, &[None]), None, "told twice");
+        assert_eq!(met(&mut points, &memory, &[None]), Some(0x1008));
+        assert_eq!(met(&mut points, &memory, &[None]), None, "told twice");
         // What could not be read has not changed.
         points.note(|_, _| false);
         memory[15] = 2;
-        assert_eq!(met(&points, &memory, &[None]), None);
+        assert_eq!(met(&mut points, &memory, &[None]), None);
+    }
+
+    /// What several threads have done before the program stood still is told of each.
+    #[test]
+    fn each_is_told_of_what_it_has_changed() {
+        let mut points = Points::default();
+        points.add(point(0x1000, 8, WatchKind::Write));
+        points.add(point(0x1008, 8, WatchKind::ReadWrite));
+        points.note(|_, into| {
+            into.fill(0);
+            true
+        });
+        let mut met = |address| {
+            let met = points.met(&access(address, 1, WRITE), |_, into| {
+                into.fill(1);
+                true
+            });
+            met.map(|point| point.address)
+        };
+        let rule = "who has written a word is told of that word";
+        assert_eq!(
+            (met(0x1008), met(0x1000)),
+            (Some(0x1008), Some(0x1000)),
+            "{rule}"
+        );
+        let rule = "a change is told once, an access each time";
+        assert_eq!((met(0x1000), met(0x1008)), (None, Some(0x1008)), "{rule}");
+        assert!(points.has(0x1008, WatchKind::ReadWrite) && !points.has(0x1008, WatchKind::Read));
     }
 
     #[test]
@@ -173,7 +225,7 @@ mod tests {
         let mut points = Points::default();
         points.add(point(0x1008, 4, WatchKind::Read));
         points.add(point(0x1020, 1, WatchKind::ReadWrite));
-        let met = |accesses: &[Option<Access>]| {
+        let mut met = |accesses: &[Option<Access>]| {
             let met = points.met(accesses, |_, _| false);
             met.map(|point| point.address)
         };

@@ -435,6 +435,7 @@ impl Table {
                 if let Some((living, system, world)) = self.split(pid) {
                     let (task, mut view) = living.parts(system, world);
                     let outcome = emulate::execute(task, system, &mut view, *prepared);
+                    self.debug_moved(pid);
                     self.carry_out(pid, message, outcome);
                 }
             }

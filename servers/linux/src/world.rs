@@ -1035,6 +1035,10 @@ impl Memory {
     pub(crate) fn clear_breakpoints(&mut self, frozen: bool) {
         self.breakpoints.clear_all(&self.body);
         self.watched.clear(&self.body);
+        if self.guest.take().is_some() {
+            // It may stay, and who debugs next has breakpoints there.
+            self.put_back();
+        }
         if frozen {
             self.put_back();
         }

@@ -395,7 +395,8 @@ pub const MAX_WHY: usize = 512;
 #[interface]
 pub trait Debug {
     /// Memory and control region, through which the debugger reads and writes registers and memory while the threads
-    /// are stopped. Errors: none of its own. May be repeated.
+    /// are stopped. They are different ones when a Linux program has continued with another program (`execve`); its
+    /// breakpoints and watchpoints are gone then. Errors: none of its own. May be repeated.
     fn regions(&self) -> Result<Refs, Error>;
     /// Stops all threads for the debugger. This is independent of other stops of the process. Errors: none of its own.
     /// May be repeated.

@@ -167,6 +167,34 @@ impl Table {
         true
     }
 
+    /// A process has another program, in a memory of its own. What its debugger has put into the one before, where it
+    /// was beside others (`vfork`, `CLONE_VM`), is out: nobody could take it out of there any more.
+    #[cold]
+    pub(super) fn debug_moved(&mut self, pid: Pid) {
+        if self.debugged(pid).is_err() {
+            return;
+        }
+        let seat = self.one_of(pid).map(|one| &one.seat);
+        let before = seat.and_then(|seat| {
+            let old = seat.old.as_deref()?;
+            (!Rc::ptr_eq(&old.memory, &seat.memory)).then(|| Rc::clone(&old.memory))
+        });
+        if let Some(before) = before {
+            before.borrow_mut().clear_breakpoints(false);
+        }
+    }
+
+    /// A process ends. Others may be in its memory, and go on there.
+    pub(super) fn debug_ends(&mut self, pid: Pid) {
+        if self.debugged(pid).is_err() {
+            return;
+        }
+        let frozen = self.is_frozen(pid);
+        if let Ok(memory) = self.memory_of(pid) {
+            memory.borrow_mut().clear_breakpoints(frozen);
+        }
+    }
+
     /// A process that is debugged stands still for a checkpointer, which finds it as it would be without a debugger.
     pub(super) fn debug_freeze(&mut self, pid: Pid) {
         if self.debugged(pid).is_err() {

@@ -113,6 +113,7 @@ impl Table {
             return;
         }
         let name = self.one_of(pid).map_or_else(String::new, |l| l.task.name());
+        self.debug_ends(pid);
         let mut entries = MAX_ROBUST;
         for tid in self.tasks_of(pid) {
             self.end_task(tid, pid, &mut entries);

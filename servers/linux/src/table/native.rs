@@ -218,6 +218,7 @@ impl Table {
             }
             None => return,
         };
+        self.debug_moved(pid);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
