@@ -347,7 +347,10 @@ fn debug<T: Send>(
         (output, debugger.join())
     });
     let output = output?;
-    let debugged = debugged.map_err(|_| "the debugger panicked".to_string())?;
+    let debugged = debugged.map_err(|panic| {
+        let why = panic.downcast_ref::<String>().map_or("", |why| why);
+        format!("the debugger panicked: {why}")
+    })?;
     match debugged {
         Ok(debugged) => Ok((output, debugged)),
         Err(why) => Err(format!(
