@@ -893,14 +893,18 @@ fn steps_linux(port: u16, over: &AtomicBool, elf: &[u8]) -> Result<(), Failure> 
     gdb.run_until("vCont;c", waits, 10)?;
     gdb.write(gate, 10)?;
     gdb.expect("vCont;c", "W07")?;
+    // What was put into the memory for it is not there any more, and can be again.
+    gdb.attach(number)?;
+    gdb.meet(tread)?;
+    gdb.write(gate, 7)?;
+    gdb.expect("D;1", "OK")?;
     // Another one ends.
-    child(&mut gdb, elf, number, 7)?;
+    child(&mut gdb, elf, number, 8)?;
     gdb.expect("vCont;c", "W07")?;
-    // What was put into the memory for them is not there any more, and can be again.
     gdb.attach(number)?;
     let thread = gdb.meet(tread)?;
     gdb.watch(WRITTEN, got, true)?;
-    gdb.write(gate, 8)?;
+    gdb.write(gate, 9)?;
     assert_eq!(gdb.meet(calls)?, thread);
     gdb.breakpoint(tread, true)?;
     gdb.step(&thread)?;

@@ -57,6 +57,14 @@ __attribute__((noinline, noclone)) void tread(void) {
     asm volatile("" ::: "memory");
 }
 
+static void treads(long wanted) {
+    waits = wanted;
+    while (gate < wanted) {
+        tread();
+        usleep(1000);
+    }
+}
+
 static void *read_word(void *word) {
     return (void *)(read(ends[0], word, 8) == 8);
 }
@@ -101,7 +109,7 @@ static int child_executes(void) {
 static int child_ends(void) {
     pid_t child = vfork();
     if (child == 0) {
-        wait_for(7);
+        wait_for(8);
         _exit(7);
     }
     int status = 0;
@@ -109,23 +117,24 @@ static int child_ends(void) {
 }
 
 static int eats(void) {
-    enum { MORE = 4 << 20, LITTLE = 64 << 10 };
+    enum { MORE = 8 << 20, LITTLE = 64 << 10 };
     struct sysinfo info;
     sysinfo(&info);
-    // Both are promised before any of it is taken.
-    size_t size = info.freeram - MORE, at = 0;
+    // Nothing of the first is taken when the second is asked for.
+    size_t size = info.freeram - MORE / 2, at;
     int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
     volatile char *all = mmap(NULL, size, protection, flags, -1, 0);
     volatile char *more = mmap(NULL, MORE, protection, flags, -1, 0);
     if (all == MAP_FAILED || more == MAP_FAILED)
         return 3;
     wait_for(1);
-    for (size_t upto = size; at < upto && info.freeram > LITTLE; sysinfo(&info)) {
-        size_t step = info.freeram / 2 & -4096;
-        for (size_t end = at + step; at < end && at < upto; at += 4096)
-            all[at] = 1;
+    for (at = 0; at < size; at += 4096)
+        all[at] = 1;
+    for (at = 0; at < MORE - (1 << 20) && info.freeram > LITTLE; at += 4096) {
+        more[at] = 1;
+        sysinfo(&info);
     }
-    for (at = 0; at < 1 << 20; at += 4096)
+    for (size_t end = at + (1 << 20); at < end; at += 4096)
         more[at] = 1;
     printf("eats: right\n");
     return 0;
@@ -157,12 +166,9 @@ int main(int argc, char **argv) {
     right &= moves();
     wait_for(5);
     right &= child_executes();
+    treads(7);
     right &= child_ends();
-    waits = 8;
-    while (gate < 8) {
-        tread();
-        usleep(1000);
-    }
+    treads(9);
     char *arguments[] = {"stepped", right ? "right" : "wrong", NULL};
     call(SYS_execve, (long)"/tmp/stepped", (long)arguments, (long)environ);
     return 1;
