@@ -79,6 +79,16 @@ impl Session {
         Ok((number as u64, with))
     }
 
+    /// Closes a socket, and gives up a connection that it has if this is `hard`.
+    fn end(&self, socket: u64, hard: bool) -> Result<(), Error> {
+        self.with(socket, |stack, id| {
+            stack.close(id, hard);
+            Ok(())
+        })?;
+        self.sockets.borrow_mut()[socket as usize] = None;
+        Ok(())
+    }
+
     /// Which of these sockets are ready.
     fn ready(&self, (readable, writable): (u64, u64), waker: &Waker) -> Result<(u64, u64), Error> {
         let mut ready = (0, 0);
@@ -179,7 +189,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let mut stack = self.shared.borrow_mut();
         for id in self.sockets.borrow().iter().flatten() {
-            stack.close(*id);
+            stack.close(*id, false);
         }
     }
 }
@@ -195,12 +205,7 @@ impl Network for Session {
     }
 
     fn close(&self, socket: u64) -> Result<(), Error> {
-        self.with(socket, |stack, id| {
-            stack.close(id);
-            Ok(())
-        })?;
-        self.sockets.borrow_mut()[socket as usize] = None;
-        Ok(())
+        self.end(socket, false)
     }
 
     fn bind(&self, socket: u64, port: u64) -> Result<u64, Error> {
@@ -372,5 +377,9 @@ impl Network for Session {
 
     fn card(&self) -> Result<(u64, u64), Error> {
         Ok(self.shared.borrow().card())
+    }
+
+    fn abort(&self, socket: u64) -> Result<(), Error> {
+        self.end(socket, true)
     }
 }

@@ -740,8 +740,8 @@ impl Stack {
         Ok(port)
     }
 
-    /// Closes a socket.
-    pub(crate) fn close(&mut self, id: Id) {
+    /// Closes a socket. A connection that it has goes on until what was written has arrived, unless this is `hard`.
+    pub(crate) fn close(&mut self, id: Id, hard: bool) {
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };
@@ -749,7 +749,7 @@ impl Stack {
         match entry.socket {
             Socket::Idle => self.free_port(Kind::Stream, entry.port),
             Socket::Stream { at, made, .. } => {
-                self.close_stream((entry.holder, at), entry.port, !made)
+                self.close_stream((entry.holder, at), entry.port, hard || !made);
             }
             Socket::Listening { ready } => {
                 for at in ready {

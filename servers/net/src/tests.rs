@@ -543,6 +543,33 @@ fn connections_that_are_closed_go() {
     assert_eq!(read(&server, accepted, 1).as_deref(), Ok(&[][..]));
 }
 
+/// Who gives up a connection has the other end told so: it is not to take what it has got for all there was.
+#[test]
+fn a_connection_that_is_given_up_has_no_end() {
+    let mut world = World::new(Wire::default(), 31);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    // More than the other end has room for.
+    let mut written = 0;
+    for _ in 0..20 {
+        written += client.write(socket, &content(9000, 3)).unwrap_or(0) as usize;
+        world.turn();
+    }
+    assert_eq!(client.abort(socket), Ok(()));
+    assert_eq!(client.abort(socket), Err(Error::NotFound));
+    world.turns(5);
+    let mut got = 0;
+    let end = loop {
+        match read(&server, accepted, 4000) {
+            Ok(bytes) if bytes.is_empty() => break Ok(()),
+            Ok(bytes) => got += bytes.len(),
+            Err(error) => break Err(error),
+        }
+    };
+    assert!((1..written).contains(&got), "{got} of {written} bytes");
+    assert_eq!(end, Err(Error::Reset), "S3: a part is not taken for all");
+}
+
 #[test]
 fn a_machine_that_has_forgotten_a_connection_resets_it() {
     let mut world = World::new(Wire::default(), 6);
