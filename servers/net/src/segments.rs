@@ -1,4 +1,4 @@
-//! What the stack does not get right about TCP, put right in the segments on their way: five rules of this server's,
+//! What the stack does not get right about TCP, put right in the segments on their way: six rules of this server's,
 //! each with a test that fails without it.
 //!
 //! * **A connection is begun once.** A segment that begins one may come again when the connection is there: who sent it
@@ -18,9 +18,13 @@
 //!   listen again, which keeps when it sent its last segment. The next connection confirms that, perhaps after days,
 //!   and the stack's arithmetic overflows. So the stack does not hear of it: the socket is made anew
 //!   ([`Segments::take_given_up`]).
+//! * **A port that is full is not closed.** The stack refuses whoever asks for a connection while no socket is free that
+//!   listens. Where somebody listens such a segment is dropped: it comes again, and by then there may be a place.
 //! * **What lies nowhere near is nothing.** Of two numbers that lie half of all numbers apart either is behind the other.
 //!   Behind a window that is full and a connection that was ended there is such a number, and a byte that has it is
 //!   taken for one in the window: the sums that follow overflow, and the server ends. So it is dropped.
+//!
+//! And it is noted whose end was confirmed: of a connection that is over the stack does not say how that came.
 
 use crate::packet::Packet;
 use alloc::vec::Vec;
@@ -40,6 +44,8 @@ struct Connection {
     is_full: bool,
     /// It was asked for, and answered, but not confirmed.
     is_half: bool,
+    /// The number behind the end of what this end sends, from when that was sent until it is confirmed.
+    end: Option<TcpSeqNumber>,
 }
 
 /// Most connections that are known before they are said to be there: each is a socket of the stack.
@@ -52,6 +58,9 @@ const MOST_NEW: usize = 512;
 pub(crate) struct Segments {
     connections: Vec<(Ends, Connection)>,
     given_up: Vec<Ends>,
+    confirmed: Vec<Ends>,
+    /// The ports where somebody listens, and for how many connections more there is a place.
+    listeners: Vec<(u16, usize)>,
 }
 
 impl Segments {
@@ -87,16 +96,43 @@ impl Segments {
         core::mem::take(&mut self.given_up)
     }
 
+    /// At these ports somebody listens, and there is a place for so many connections.
+    pub(crate) fn set_listeners(&mut self, listeners: Vec<(u16, usize)>) {
+        self.listeners = listeners;
+    }
+
+    /// The connections of which the other end has confirmed all that was sent, and that no more comes, since this was
+    /// called last.
+    pub(crate) fn take_confirmed(&mut self) -> Vec<Ends> {
+        core::mem::take(&mut self.confirmed)
+    }
+
+    /// Whether the stack hears of somebody who asks for a connection with this port. One for which there is a place has
+    /// that.
+    fn has_place(&mut self, port: u16) -> bool {
+        let listener = self.listeners.iter_mut().find(|(its, _)| *its == port);
+        match listener {
+            // The stack says that nobody is there.
+            None => true,
+            Some((_, 0)) => false,
+            Some((_, free)) => {
+                *free -= 1;
+                true
+            }
+        }
+    }
+
     /// A frame has come, as it was sent. Whether the stack gets it. (Nothing looks at its checksum behind this.)
     pub(crate) fn came(&mut self, packet: &Packet, frame: &mut [u8]) -> bool {
         let Some((mut segment, (to, from))) = segment(packet, frame) else {
             return true;
         };
         let ends = (to, from);
+        let begins = segment.syn() && !segment.ack();
         let Some(connection) = self.known(ends) else {
-            return true;
+            return !begins || segment.rst() || self.has_place(to.port);
         };
-        if segment.syn() && !segment.ack() {
+        if begins {
             return false;
         }
         let (Some(expects), Some(sent)) = (connection.expects, connection.sent) else {
@@ -130,6 +166,11 @@ impl Segments {
         if is_empty && crosses {
             segment.set_seq_number(expects);
         }
+        let confirms = segment.ack() && !segment.rst();
+        if confirms && connection.end == Some(segment.ack_number()) {
+            connection.end = None;
+            self.confirmed.push(ends);
+        }
         true
     }
 
@@ -161,6 +202,9 @@ impl Segments {
         }
         let is_probe = connection.is_full && segment.segment_len() == 1;
         let end = segment.seq_number() + segment.segment_len();
+        if segment.fin() {
+            connection.end = Some(end);
+        }
         if !is_probe && connection.sent.is_none_or(|sent| sent < end) {
             connection.sent = Some(end);
         }

@@ -199,6 +199,10 @@ enum Socket {
         made: bool,
         /// Whether this end writes nothing more.
         shut: bool,
+        /// Its ends, unless it was lost before anybody looked, and whether the other one has confirmed all, and that no
+        /// more comes.
+        ends: Option<Ends>,
+        confirmed: bool,
     },
     /// Those that take connections.
     Listening { ready: Vec<Handle> },
@@ -306,12 +310,14 @@ impl Net {
         self.changed || is_due(self.deadline, now)
     }
 
-    fn poll(&mut self, now: u64) {
+    /// Has the stack do what there is to do, while somebody listens at these ports and has so many free places there.
+    fn poll(&mut self, now: u64, listeners: Vec<(u16, usize)>) {
         self.changed = false;
         if self.queue.came_some() {
             let sockets = &self.sockets;
             let connections = || sockets.iter().filter_map(|(_, socket)| connection(socket));
             self.queue.segments.set_connections(connections);
+            self.queue.segments.set_listeners(listeners);
         }
         self.interface
             .poll(instant(now), &mut self.queue, &mut self.sockets);
@@ -477,7 +483,7 @@ impl Stack {
     }
 
     /// The machine's addresses on the wire are these; the machine itself reaches them, too.
-    fn set_addresses(&mut self, addresses: &[IpCidr]) {
+    pub(crate) fn set_addresses(&mut self, addresses: &[IpCidr]) {
         self.wire.queue.own = addresses.iter().map(IpCidr::address).collect();
         self.wire.interface.update_ip_addrs(|all| {
             all.clear();
@@ -533,14 +539,16 @@ impl Stack {
         self.now = now;
         let wire = self.wire.is_due(now);
         if wire {
-            self.wire.poll(now);
+            let listeners = self.listeners(Which::Wire);
+            self.wire.poll(now, listeners);
             self.learn();
             self.ask_neighbours();
         }
         let own = self.own.is_due(now);
         let mut rounds = 0;
         while own && rounds < ROUNDS {
-            self.own.poll(now);
+            let listeners = self.listeners(Which::Own);
+            self.own.poll(now, listeners);
             if !self.own.queue.turn_round() {
                 break;
             }
@@ -575,6 +583,27 @@ impl Stack {
             (Some(deadline), Some(timer)) => Some(deadline.min(timer)),
             (deadline, timer) => deadline.or(timer),
         }
+    }
+
+    /// The ports of a network where somebody listens, and how many places are free there, if frames have come of it.
+    fn listeners(&self, which: Which) -> Vec<(u16, usize)> {
+        let net = match which {
+            Which::Wire => &self.wire,
+            Which::Own => &self.own,
+        };
+        let mut all = Vec::new();
+        if !net.queue.came_some() {
+            return all;
+        }
+        for entry in self.entries.values() {
+            let (Socket::Listening { ready }, Some(port)) = (&entry.socket, entry.port) else {
+                continue;
+            };
+            let here = ready.iter().filter(|(its, _)| *its == which);
+            let sockets = here.map(|(_, handle)| net.sockets.get::<tcp::Socket<'_>>(*handle));
+            all.push((port, sockets.filter(|socket| socket.is_listening()).count()));
+        }
+        all
     }
 
     /// Which network leads to an address.

@@ -1366,6 +1366,75 @@ fn sent_is_what_the_other_end_has_confirmed() {
     assert_eq!(poll(sent.as_mut()), Poll::Ready(Err(Error::Reset)));
 }
 
+/// What was lost before the other end had confirmed it, and the end, was not sent: the machine on the other side began
+/// anew, or this one got another address.
+#[test]
+fn what_nobody_confirmed_was_not_sent() {
+    let rule = "S3: sent is what has arrived";
+    let mut world = World::new(Wire::default(), 14);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, _) = joined(&mut world, &client, &server);
+    assert_eq!(client.write(socket, b"all"), Ok(3));
+    world.turns(20);
+    let sent = poll(pin!(client.sent(socket)).as_mut());
+    assert_eq!(sent, Poll::Ready(Ok(())));
+    world.machines[1] = Machine::new(options(1));
+    assert_eq!(client.shut(socket), Ok(()));
+    let mut sent = pin!(client.sent(socket));
+    assert_eq!(poll(sent.as_mut()), Poll::Pending, "{rule}");
+    world.turns(3000);
+    let reset = Poll::Ready(Err(Error::Reset));
+    assert_eq!(poll(sent.as_mut()), reset, "{rule}: the end was not");
+    let mut world = World::new(Wire::default(), 15);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, _) = joined(&mut world, &client, &server);
+    assert_eq!(client.write(socket, b"all"), Ok(3));
+    world.machines[0].shared.borrow_mut().set_addresses(&[]);
+    world.turns(20);
+    let sent = poll(pin!(client.sent(socket)).as_mut());
+    assert_eq!(sent, reset, "{rule}: nothing was");
+    // Who ends second and waits later than that hears of it all the same.
+    let mut world = World::new(Wire::default(), 16);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    for (session, end) in [(&client, socket), (&server, accepted)] {
+        assert_eq!(session.write(end, b"all"), Ok(3));
+        assert_eq!(session.shut(end), Ok(()));
+        world.turns(20);
+    }
+    world.turns(20_000);
+    for (session, end) in [(&client, socket), (&server, accepted)] {
+        let sent = poll(pin!(session.sent(end)).as_mut());
+        assert_eq!(sent, Poll::Ready(Ok(())));
+    }
+}
+
+/// Who asks for a connection while all places of a port are taken gets one when there is a place; who asks for one where
+/// nobody listens is refused.
+#[test]
+fn who_finds_no_place_asks_again() {
+    let mut world = World::new(Wire::default(), 32);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 2);
+    // Cards are known from then on.
+    let first = connect(&client, "10.0.3.2", 80);
+    world.turns(10);
+    assert!(server.accept(listening).is_ok());
+    let nobody = connect(&client, "10.0.3.2", 81);
+    let sockets = [80; 5].map(|port| connect(&client, "10.0.3.2", port));
+    world.turns(10);
+    assert_eq!(client.write(nobody, b""), Err(Error::Refused));
+    let mut made = 0;
+    for _ in 0..8000 {
+        world.turn();
+        made += usize::from(server.accept(listening).is_ok());
+    }
+    let written = sockets.map(|socket| client.write(socket, b"x"));
+    assert_eq!(written, [Ok(1); 5], "a place is waited for");
+    assert_eq!(made, 5);
+    assert_eq!(client.write(first, b"x"), Ok(1));
+}
+
 /// A server of names and of addresses, for one machine.
 struct Servers {
     answers: Vec<(&'static str, IpAddr)>,

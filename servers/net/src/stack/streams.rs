@@ -63,6 +63,21 @@ impl Stack {
                 }
             }
         }
+        let confirmed =
+            [&mut self.wire, &mut self.own].map(|net| net.queue.segments.take_confirmed());
+        if confirmed.iter().any(|all| !all.is_empty()) {
+            for entry in self.entries.values_mut() {
+                if let Socket::Stream {
+                    at: (which, _),
+                    ends: Some(ends),
+                    confirmed: is_confirmed,
+                    ..
+                } = &mut entry.socket
+                {
+                    *is_confirmed |= confirmed[*which as usize].contains(ends);
+                }
+            }
+        }
         if self.making.is_empty() {
             return;
         }
@@ -147,6 +162,8 @@ impl Stack {
             at,
             made: true,
             shut: false,
+            ends: socket.local_endpoint().zip(socket.remote_endpoint()),
+            confirmed: false,
         };
         // The port is the listening socket's.
         Ok((self.add(holder, None, socket), from))
@@ -172,11 +189,14 @@ impl Stack {
         socket
             .connect(context, to, port)
             .map_err(|_| refusal::NOWHERE)?;
+        let ends = socket.local_endpoint().zip(socket.remote_endpoint());
         let at = (which, self.net(which).sockets.add(socket));
         self.entry(id)?.socket = Socket::Stream {
             at,
             made: false,
             shut: false,
+            ends,
+            confirmed: false,
         };
         self.making.insert(id);
         self.net(which).changed = true;
@@ -186,7 +206,7 @@ impl Stack {
     /// The socket of a connection, and whether it was ever there and nothing more is written.
     pub(crate) fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
         match self.entry(id)?.socket {
-            Socket::Stream { at, made, shut } => Ok((at, made, shut)),
+            Socket::Stream { at, made, shut, .. } => Ok((at, made, shut)),
             _ => Err(refusal::KIND),
         }
     }
@@ -271,12 +291,15 @@ impl Stack {
     /// Whether the other end has confirmed all that was written and, if nothing more will be, that, too. If not, the
     /// waker is woken when it has confirmed more.
     pub(crate) fn sent(&mut self, id: Id, waker: &Waker) -> Done<bool> {
-        let (at, ..) = self.stream(id)?;
+        let Socket::Stream { at, confirmed, .. } = self.entry(id)?.socket else {
+            return Err(refusal::KIND);
+        };
         let socket = self.tcp(at);
         socket.register_send_waker(waker);
         let is_all = socket.send_queue() == 0;
         match socket.state() {
-            tcp::State::Closed if !is_all => Err(refusal::RESET),
+            // Nothing waits to be sent any more: that it has arrived is what was heard before.
+            tcp::State::Closed if !confirmed => Err(refusal::RESET),
             // The end is under way.
             tcp::State::FinWait1 | tcp::State::Closing | tcp::State::LastAck => Ok(false),
             _ => Ok(is_all),
