@@ -18,8 +18,8 @@
 //!   listen again, which keeps when it sent its last segment. The next connection confirms that, perhaps after days,
 //!   and the stack's arithmetic overflows. So the stack does not hear of it: the socket is made anew
 //!   ([`Segments::take_given_up`]).
-//! * **A port that is full is not closed.** The stack refuses whoever asks for a connection while no socket is free that
-//!   listens. Where somebody listens such a segment is dropped: it comes again, and by then there may be a place.
+//! * **A port that is full is not closed.** The stack refuses whoever asks for a connection while no socket is free
+//!   that listens. Where somebody listens such a segment is dropped: it comes again, and by then there may be a place.
 //! * **What lies nowhere near is nothing.** Of two numbers that lie half of all numbers apart either is behind the other.
 //!   Behind a window that is full and a connection that was ended there is such a number, and a byte that has it is
 //!   taken for one in the window: the sums that follow overflow, and the server ends. So it is dropped.
@@ -60,7 +60,7 @@ pub(crate) struct Segments {
     given_up: Vec<Ends>,
     confirmed: Vec<Ends>,
     /// The ports where somebody listens, and for how many connections more there is a place.
-    listeners: Vec<(u16, usize)>,
+    pub(crate) listeners: Vec<(u16, usize)>,
 }
 
 impl Segments {
@@ -94,11 +94,6 @@ impl Segments {
     /// The connections that were asked for, not confirmed, and given up since this was called last.
     pub(crate) fn take_given_up(&mut self) -> Vec<Ends> {
         core::mem::take(&mut self.given_up)
-    }
-
-    /// At these ports somebody listens, and there is a place for so many connections.
-    pub(crate) fn set_listeners(&mut self, listeners: Vec<(u16, usize)>) {
-        self.listeners = listeners;
     }
 
     /// The connections of which the other end has confirmed all that was sent, and that no more comes, since this was

@@ -16,7 +16,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
 use proto::Error;
 use rt::obj::RefAt;
-use services::link::FRAME;
+use services::link::{FRAME, MOST};
 use services::net::{Kind, Place, DATAGRAM};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::Medium;
@@ -56,6 +56,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const QUERIES: usize = 32;
 /// The ports from which those are taken that nobody asked for.
 const ANY: core::ops::Range<u16> = 49152..65535;
+/// How many datagrams a party gives the stack to send over the wire in a turn of it, of all its sockets: it sends those
+/// of sockets that were made first first, and nobody is to fill each batch.
+const SHARE: usize = MOST / 4;
 /// How often what came for the machine itself is turned round before others get a turn.
 const ROUNDS: usize = 8;
 
@@ -203,6 +206,9 @@ enum Socket {
         /// more comes.
         ends: Option<Ends>,
         confirmed: bool,
+        /// What has come and was not read when both ends had ended: the stack forgets that when it has waited for
+        /// stragglers.
+        rest: Option<Vec<u8>>,
     },
     /// Those that take connections.
     Listening { ready: Vec<Handle> },
@@ -273,6 +279,10 @@ pub struct Stack {
     ports: BTreeSet<(u8, u16)>,
     /// In the order in which they were closed.
     closing: Vec<Closing>,
+    /// How many datagrams each party has given the stack to send over the wire since its last turn, and who waits for
+    /// the next one.
+    given: Vec<(Party, usize)>,
+    waiting: Vec<Waker>,
     /// Connections that were not there when they were looked at last.
     making: BTreeSet<Id>,
     now: u64,
@@ -310,14 +320,12 @@ impl Net {
         self.changed || is_due(self.deadline, now)
     }
 
-    /// Has the stack do what there is to do, while somebody listens at these ports and has so many free places there.
-    fn poll(&mut self, now: u64, listeners: Vec<(u16, usize)>) {
+    fn poll(&mut self, now: u64) {
         self.changed = false;
         if self.queue.came_some() {
             let sockets = &self.sockets;
             let connections = || sockets.iter().filter_map(|(_, socket)| connection(socket));
             self.queue.segments.set_connections(connections);
-            self.queue.segments.set_listeners(listeners);
         }
         self.interface
             .poll(instant(now), &mut self.queue, &mut self.sockets);
@@ -377,6 +385,9 @@ fn stream() -> tcp::Socket<'static> {
     let mut socket = tcp::Socket::new(buffer(), buffer());
     socket.set_timeout(Some(CONNECTING));
     socket.set_keep_alive(Some(KEEP_ALIVE));
+    // Who writes has put together what belongs together, and in a turn all that waits leaves at once: what was written
+    // does not wait for what was written before to be confirmed, which the other end may delay.
+    socket.set_nagle_enabled(false);
     socket
 }
 
@@ -444,6 +455,8 @@ impl Stack {
             sessions: 0,
             ports: BTreeSet::new(),
             closing: Vec::new(),
+            given: Vec::new(),
+            waiting: Vec::new(),
             making: BTreeSet::new(),
             now,
             closing_until: None,
@@ -539,16 +552,18 @@ impl Stack {
         self.now = now;
         let wire = self.wire.is_due(now);
         if wire {
-            let listeners = self.listeners(Which::Wire);
-            self.wire.poll(now, listeners);
+            self.look_at_listeners(Which::Wire);
+            self.wire.poll(now);
+            self.given.clear();
+            self.waiting.drain(..).for_each(Waker::wake);
             self.learn();
             self.ask_neighbours();
         }
         let own = self.own.is_due(now);
         let mut rounds = 0;
         while own && rounds < ROUNDS {
-            let listeners = self.listeners(Which::Own);
-            self.own.poll(now, listeners);
+            self.look_at_listeners(Which::Own);
+            self.own.poll(now);
             if !self.own.queue.turn_round() {
                 break;
             }
@@ -585,16 +600,18 @@ impl Stack {
         }
     }
 
-    /// The ports of a network where somebody listens, and how many places are free there, if frames have come of it.
-    fn listeners(&self, which: Which) -> Vec<(u16, usize)> {
+    /// Says at which ports of a network somebody listens, and how many places are free there, if frames have come of
+    /// it.
+    fn look_at_listeners(&mut self, which: Which) {
         let net = match which {
-            Which::Wire => &self.wire,
-            Which::Own => &self.own,
+            Which::Wire => &mut self.wire,
+            Which::Own => &mut self.own,
         };
-        let mut all = Vec::new();
         if !net.queue.came_some() {
-            return all;
+            return;
         }
+        let all = &mut net.queue.segments.listeners;
+        all.clear();
         for entry in self.entries.values() {
             let (Socket::Listening { ready }, Some(port)) = (&entry.socket, entry.port) else {
                 continue;
@@ -603,7 +620,6 @@ impl Stack {
             let sockets = here.map(|(_, handle)| net.sockets.get::<tcp::Socket<'_>>(*handle));
             all.push((port, sockets.filter(|socket| socket.is_listening()).count()));
         }
-        all
     }
 
     /// Which network leads to an address.
@@ -672,7 +688,8 @@ impl Stack {
         }
     }
 
-    /// Whether a job may have so many sockets of the stack more, and there is memory for them.
+    /// Whether a job may have so many sockets of the stack more, and there is memory for them. What it has is at most
+    /// what it leaves to others, and one more.
     fn charge(&self, job: u32, count: usize) -> Done<()> {
         let of = |entry: &Entry| match &entry.socket {
             Socket::Idle | Socket::Stream { .. } => 1,
@@ -680,15 +697,14 @@ impl Stack {
             Socket::Packets { .. } => 2,
         };
         let entries = self.entries.values();
-        let own: usize = entries
-            .filter(|entry| entry.holder.job == job)
-            .map(of)
-            .sum();
-        if job != 0 && own + count > JOB_MOST {
-            return Err(refusal::JOB);
-        }
-        if self.entries.values().map(of).sum::<usize>() + count > ALL_MOST {
+        let own = entries.filter(|entry| entry.holder.job == job).map(of);
+        let own = own.sum::<usize>() + count;
+        let all = self.entries.values().map(of).sum::<usize>() + count;
+        if all > ALL_MOST {
             return Err(refusal::ALL);
+        }
+        if job != 0 && (own > JOB_MOST || own > ALL_MOST.saturating_sub(all) + 1) {
+            return Err(refusal::JOB);
         }
         (self.options.reserve)(count as u64 * CHARGE).map_err(|_| refusal::MEMORY)
     }
@@ -807,6 +823,7 @@ impl Stack {
         };
         let (can_read, can_write) = match &entry.socket {
             Socket::Idle => (false, false),
+            Socket::Stream { rest: Some(_), .. } => (true, true),
             Socket::Stream { at, .. } => {
                 let socket = self.tcp(*at);
                 if reads {
@@ -837,13 +854,14 @@ impl Stack {
                 (some, false)
             }
             Socket::Packets { kind, at } => {
-                let (kind, at) = (*kind, *at);
+                let (kind, at, party) = (*kind, *at, entry.holder.party());
                 let both = at.map(|at| match kind {
                     Kind::Echo => packets_ready!(self.icmp(at), reads, writes, waker),
                     _ => packets_ready!(self.udp(at), reads, writes, waker),
                 });
                 let [wire, own] = both;
-                (wire.0 || own.0, wire.1 && own.1)
+                let may = !writes || !self.waits_for_turn(party, waker);
+                (wire.0 || own.0, wire.1 && own.1 && may)
             }
         };
         (reads && can_read, writes && can_write)

@@ -498,18 +498,23 @@ fn a_job_has_so_many_sockets_and_others_have_theirs() {
     assert_eq!((count, &sentence[..]), (128, job), "S2: a job's sockets");
     let (second, count, sentence) = fill(2, Kind::Datagram);
     assert_eq!((count, &sentence[..]), (64, job), "each is two");
-    let (_third, count, _) = fill(3, Kind::Echo);
-    assert_eq!(count, 64);
-    let (_fourth, count, sentence) = fill(4, Kind::Stream);
+    // The others have half of what was left to them, and so on.
+    let rule = "S2: a job leaves as many as it has";
+    let (_third, count, sentence) = fill(3, Kind::Stream);
+    assert_eq!((count, &sentence[..]), (64, job), "{rule}");
+    let (_fourth, count, _) = fill(4, Kind::Echo);
+    assert_eq!(count, 16, "{rule}");
+    let (fifth, count, _) = fill(5, Kind::Stream);
+    assert_eq!(count, 16, "{rule}");
+    drop((second, fifth));
+    let (_fifth, count, _) = fill(5, Kind::Stream);
+    assert_eq!(count, 80, "they went with their sessions");
+    // A server's sessions, of which each is somebody else's, have the rest.
+    let (_sessions, count, sentence) = fill(0, Kind::Stream);
     assert_eq!(
         (count, &sentence[..]),
-        (0, "there are as many sockets as there may be")
+        (80, "there are as many sockets as there may be")
     );
-    drop(second);
-    let (_fourth, count, _) = fill(4, Kind::Stream);
-    assert_eq!(count, 128, "they went with their sessions");
-    let session = Session::new(&machine.shared, 0);
-    assert_eq!(session.socket(Kind::Stream), Err(Error::Limit));
 }
 
 #[test]
@@ -772,6 +777,7 @@ fn absent_neighbours(bytes: &[u8], connects: bool) {
             let (high, low, port) = at(&format!("10.0.3.{}", 10 + n * 4 + m), 9);
             assert_eq!(session.send(socket, high, low, port, b"x"), Ok(()));
         }
+        world.turn();
     }
     world.turns(1500);
     let rule = "S3: neighbours that are absent hold up nobody";
@@ -1366,6 +1372,72 @@ fn sent_is_what_the_other_end_has_confirmed() {
     assert_eq!(poll(sent.as_mut()), Poll::Ready(Err(Error::Reset)));
 }
 
+/// Who sends datagrams without an end by as many sockets as he can have does not keep others from sending.
+#[test]
+fn a_flood_of_datagrams_leaves_others_room() {
+    let mut world = World::new(Wire::default(), 33);
+    let server = world.machines[1].session();
+    let hostile = Session::new(&world.machines[0].shared, 1);
+    let victim = Session::new(&world.machines[0].shared, 2);
+    // The stack sends those of the first sockets first.
+    let flood = [(); 60].map(|()| hostile.socket(Kind::Datagram).unwrap());
+    let socket = victim.socket(Kind::Datagram).unwrap();
+    let receives = server.socket(Kind::Datagram).unwrap();
+    assert_eq!(server.bind(receives, 5000), Ok(5000));
+    // Cards are known from then on.
+    let (high, low, port) = at("10.0.3.2", 5000);
+    assert_eq!(victim.send(socket, high, low, port, b"first"), Ok(()));
+    world.turns(10);
+    let shared = &world.machines[0].shared;
+    let (mut sent, mut left, mut frames_left) = (0, 0, 0);
+    let mut batch = Batch::new();
+    for round in 1..200 {
+        for socket in flood {
+            while hostile.send(socket, high, low, 9, b"").is_ok() {}
+        }
+        sent += usize::from(victim.send(socket, high, low, port, b"mine").is_ok());
+        let now = world.now + round * TICK;
+        shared.borrow_mut().turn(now);
+        shared.borrow_mut().take_leaving(&mut batch);
+        frames_left += frames(&batch).count();
+        left += frames(&batch)
+            .filter(|frame| frame.ends_with(b"mine"))
+            .count();
+    }
+    assert!(sent > 100 && left == sent, "S2: {left} of {sent} have left");
+    assert!(
+        frames_left > 1000,
+        "the other one sends, too: {frames_left}"
+    );
+    // Who has sent his share is ready again with the next turn.
+    while hostile.send(flood[0], high, low, 9, b"").is_ok() {}
+    let mut wait = pin!(hostile.wait(0, 1 << flood[1], u64::MAX));
+    assert_eq!(poll(wait.as_mut()), Poll::Pending);
+    shared.borrow_mut().turn(world.now + 200 * TICK);
+    assert_eq!(poll(wait.as_mut()), Poll::Ready(Ok((0, 1 << flood[1]))));
+}
+
+/// What is written leaves at once, though what was written before is not confirmed.
+#[test]
+fn what_is_written_leaves_at_once() {
+    let mut world = World::new(Wire::default(), 34);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    // It goes, and the other machine, which may wait before it confirms, has no turn.
+    for text in [b"one", b"two"] {
+        assert_eq!(client.write(socket, text), Ok(3));
+        world.now += TICK;
+        let leaves = world.machines[0].turn(world.now);
+        assert!(
+            leaves.iter().any(|frame| frame.ends_with(text)),
+            "{text:?} waits for what was before it"
+        );
+        world.machines[1].coming.extend(leaves);
+    }
+    world.turns(5);
+    assert_eq!(read(&server, accepted, 9).as_deref(), Ok(&b"onetwo"[..]));
+}
+
 /// What was lost before the other end had confirmed it, and the end, was not sent: the machine on the other side began
 /// anew, or this one got another address.
 #[test]
@@ -1409,8 +1481,27 @@ fn what_nobody_confirmed_was_not_sent() {
     }
 }
 
-/// Who asks for a connection while all places of a port are taken gets one when there is a place; who asks for one where
-/// nobody listens is refused.
+/// What has come is there when both ends have ended and the stack has waited for stragglers.
+#[test]
+fn what_has_come_outlives_the_connection() {
+    let mut world = World::new(Wire::default(), 35);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    assert_eq!(client.shut(socket), Ok(()));
+    world.turns(20);
+    assert_eq!(server.write(accepted, &content(5000, 4)), Ok(5000));
+    assert_eq!(server.shut(accepted), Ok(()));
+    world.turns(12_000);
+    let ready = poll(pin!(client.wait(1 << socket, 0, 0)).as_mut());
+    assert_eq!(ready, Poll::Ready(Ok((1 << socket, 0))));
+    assert!(read(&client, socket, 3000).as_deref() == Ok(&content(5000, 4)[..3000]));
+    assert!(read(&client, socket, 3000).as_deref() == Ok(&content(5000, 4)[3000..]));
+    assert_eq!(read(&client, socket, 3000).as_deref(), Ok(&[][..]));
+    assert_eq!(client.close(socket), Ok(()));
+}
+
+/// Who asks for a connection while all places of a port are taken gets one when there is a place; who asks for one
+/// where nobody listens is refused.
 #[test]
 fn who_finds_no_place_asks_again() {
     let mut world = World::new(Wire::default(), 32);

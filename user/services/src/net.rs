@@ -174,9 +174,9 @@ pub trait Network {
     /// its own. May be repeated.
     fn card(&self) -> Result<(u64, u64), Error>;
 
-    /// Closes a socket. A connection that it has is given up: what has not left is not sent any more, and the other end is
-    /// told that it was reset, so that it does not take what it has got for all there was. Errors: `NotFound`. Must not
-    /// be repeated.
+    /// Closes a socket. A connection that it has is given up: what has not left is not sent any more, and the other end
+    /// is told that it was reset, so that it does not take what it has got for all there was. Errors: `NotFound`. Must
+    /// not be repeated.
     #[once]
     fn abort(&self, socket: u64) -> Result<(), Error>;
 }

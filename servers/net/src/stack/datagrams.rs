@@ -1,13 +1,29 @@
 //! Datagrams and echoes.
 
 use super::neighbours::KNOWN;
-use super::{place, refusal, Done, Handle, Id, Socket, Stack, Which, WAITING};
+use super::{place, refusal, Done, Handle, Id, Party, Socket, Stack, Which, SHARE, WAITING};
 use alloc::vec::Vec;
+use core::task::Waker;
 use services::net::{Kind, Place, DATAGRAM};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress};
 
 impl Stack {
+    /// Whether a party has given the stack as many datagrams as it may before the next turn.
+    fn has_given_all(&self, party: Party) -> bool {
+        let mut all = self.given.iter();
+        all.any(|(its, count)| *its == party && *count >= SHARE)
+    }
+
+    /// The same; the waker is woken in that turn then.
+    pub(super) fn waits_for_turn(&mut self, party: Party, waker: &Waker) -> bool {
+        let waits = self.has_given_all(party);
+        if waits && !self.waiting.iter().any(|its| its.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+        waits
+    }
+
     /// Sends a datagram.
     pub(crate) fn send(&mut self, id: Id, to: Place, bytes: &[u8]) -> Done<()> {
         let entry = self.entry(id)?;
@@ -32,7 +48,11 @@ impl Stack {
             None => self.bind(id, 0)?,
         };
         let at = both[which as usize];
+        let party = self.entry(id)?.holder.party();
         if which == Which::Wire {
+            if self.has_given_all(party) {
+                return Err(refusal::WAIT);
+            }
             let waits = self.waits_to_leave(self.entries.get(&id).ok_or(refusal::NONE)?);
             let may_be_empty_until = self.now.saturating_add(KNOWN);
             let entry = self.entry(id)?;
@@ -54,6 +74,12 @@ impl Stack {
             true => self.ask_echo(at, end.addr, (port, to.port), bytes),
         };
         self.net(which).changed = true;
+        if sent && which == Which::Wire {
+            match self.given.iter_mut().find(|(its, _)| *its == party) {
+                Some((_, count)) => *count += 1,
+                None => self.given.push((party, 1)),
+            }
+        }
         sent.then_some(()).ok_or(refusal::WAIT)
     }
 

@@ -4,6 +4,7 @@ use super::{
     place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which, CHARGE,
     CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
 };
+use alloc::vec;
 use alloc::vec::Vec;
 use core::task::Waker;
 use services::net::{Kind, Place, BACKLOG};
@@ -78,6 +79,7 @@ impl Stack {
                 }
             }
         }
+        self.keep_rests();
         if self.making.is_empty() {
             return;
         }
@@ -109,6 +111,36 @@ impl Stack {
                     }
                 }
             }
+        }
+    }
+
+    /// Keeps what has come over connections of which both ends have ended, as far as there is memory: if not, that is
+    /// tried again with the next turn.
+    fn keep_rests(&mut self) {
+        for entry in self.entries.values_mut() {
+            let Socket::Stream {
+                at: (which, handle),
+                confirmed: true,
+                rest: rest @ None,
+                ..
+            } = &mut entry.socket
+            else {
+                continue;
+            };
+            let net = match which {
+                Which::Wire => &mut self.wire,
+                Which::Own => &mut self.own,
+            };
+            let socket: &mut tcp::Socket<'_> = net.sockets.get_mut(*handle);
+            let size = socket.recv_queue();
+            let is_over = socket.state() == tcp::State::TimeWait;
+            if !is_over || (self.options.reserve)(size as u64).is_err() {
+                continue;
+            }
+            let mut bytes = vec![0; size];
+            let taken = socket.recv_slice(&mut bytes).unwrap_or(0);
+            bytes.truncate(taken);
+            *rest = Some(bytes);
         }
     }
 
@@ -164,6 +196,7 @@ impl Stack {
             shut: false,
             ends: socket.local_endpoint().zip(socket.remote_endpoint()),
             confirmed: false,
+            rest: None,
         };
         // The port is the listening socket's.
         Ok((self.add(holder, None, socket), from))
@@ -197,6 +230,7 @@ impl Stack {
             shut: false,
             ends,
             confirmed: false,
+            rest: None,
         };
         self.making.insert(id);
         self.net(which).changed = true;
@@ -214,6 +248,20 @@ impl Stack {
     /// What has come over a connection; nothing at its end.
     pub(crate) fn read(&mut self, id: Id, most: u64) -> Done<Vec<u8>> {
         let (at, made, _) = self.stream(id)?;
+        if let Socket::Stream {
+            rest: Some(rest), ..
+        } = &self.entry(id)?.socket
+        {
+            let size = rest.len().min(most.try_into().unwrap_or(usize::MAX));
+            self.room_to_give(size)?;
+            let Socket::Stream {
+                rest: Some(rest), ..
+            } = &mut self.entry(id)?.socket
+            else {
+                return Err(refusal::KIND);
+            };
+            return Ok(rest.drain(..size).collect());
+        }
         let socket = self.tcp(at);
         let size = socket
             .recv_queue()
