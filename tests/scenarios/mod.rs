@@ -167,6 +167,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("outside_errors", outside::errors),
     once("outside_hostile", outside::hostile),
     once("outside_server_ends", outside::server_ends),
+    once("outside_left", outside::left),
     once("legacy_list", legacy::list),
     daily(once("legacy_pair", legacy::pair)),
     once("legacy_pairs", legacy::pairs),

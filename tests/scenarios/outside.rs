@@ -272,6 +272,30 @@ cat /tmp/fill
     Ok(())
 }
 
+/// Programs close connections with much that was not taken yet. All of it comes, over more of them than a listening
+/// socket has places; who takes nothing for long is told that there was more, and does not read to an end.
+pub(crate) fn left(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(world) = world(ctx)? else {
+        return Ok(());
+    };
+    let script = "\
+/bin/world leave 9 40 /tmp/nine &
+/bin/world leave 10 2 /tmp/ten &
+/bin/world late 10.0.3.1 9 40 /tmp/nine 5 > /tmp/all &
+/bin/world late 10.0.3.1 10 2 /tmp/ten 80 > /tmp/some &
+wait
+cat /tmp/all /tmp/some
+";
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let run = Run::script(script).add_program("/bin/world", world);
+    let output = ctx.run(run.net(first).deterministic())?;
+    output
+        .expect_status(0)?
+        .expect_stdout("40 ends, 0 resets, all\n0 ends, 2 resets, some\n")?;
+    Ok(())
+}
+
 /// The network server is killed: a connection is reset, a listener is told, and later connections can be made.
 pub(crate) fn server_ends(ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(world) = world(ctx)? else {

@@ -22,9 +22,7 @@ use services::net::{words, Kind, NetworkClient, Place as Far, DATAGRAM, SOCKETS}
 
 /// Memory that an answer takes beside its bytes.
 const ROOM: u64 = 16 << 10;
-/// Most connections that are over but for what was sent.
-const FINISHING: usize = 32;
-/// How long the other machine may take nothing of that, in nanoseconds.
+/// How long the other machine may take nothing of what is left of a connection that was closed, in nanoseconds.
 const FINISH: u64 = 60_000_000_000;
 /// When what found no room is tried again, in nanoseconds.
 const AGAIN: u64 = 500_000_000;
@@ -91,7 +89,7 @@ pub(crate) fn put(requests: Vec<Request>) {
                 let failed = |request: Request| Answer {
                     link: request.link,
                     said: match request.what {
-                        Ask::Close | Ask::Finish(_) => Said::Closed,
+                        Ask::Close | Ask::Abort | Ask::Finish(_) => Said::Closed,
                         _ => Said::Failed(Error::NoMemory),
                     },
                 };
@@ -257,9 +255,12 @@ impl Net {
 
     /// The network's server has ended: all sockets are gone.
     fn lose(&mut self) {
-        self.sessions.clear();
-        for (link, _) in take(&mut self.payers) {
-            self.say(link, Said::Down);
+        let sessions = take(&mut self.sessions);
+        for (link, payer) in take(&mut self.payers) {
+            let session = sessions.get(&payer);
+            let socket = session.and_then(|session| session.sockets.get(&link));
+            let is_over = socket.is_some_and(|socket| socket.finish.is_some());
+            self.say(link, if is_over { Said::Closed } else { Said::Down });
         }
     }
 
@@ -328,22 +329,35 @@ impl Net {
         }
     }
 
-    /// Ends a link.
-    fn close(&mut self, link: Link) {
+    /// Ends a link. The other machine reads to the end, unless this is `hard`: then it is told that there was more.
+    fn end(&mut self, link: Link, hard: bool) {
         let Some(payer) = self.payers.remove(&link) else {
             return;
         };
         let Some(session) = self.sessions.get_mut(&payer) else {
             return;
         };
+        let mut was_over = false;
         if let Some(socket) = session.sockets.remove(&link) {
-            let _ = session.client.close(socket.number);
+            was_over = socket.finish.is_some();
+            let _ = match hard {
+                true => session.client.abort(socket.number),
+                false => session.client.close(socket.number),
+            };
         }
         session.full = None;
         if session.sockets.is_empty() {
             session.closed = time::now();
             self.forget_idle();
         }
+        if was_over {
+            // It has counted for its payer until now.
+            self.say(link, Said::Closed);
+        }
+    }
+
+    fn close(&mut self, link: Link) {
+        self.end(link, false);
     }
 
     /// Ends sessions without sockets, those that have none for longest first, but for some. The network server shares
@@ -395,11 +409,10 @@ impl Net {
             }
             Ask::Finish(rest) => {
                 self.finish(link, rest);
-                self.say(link, Said::Closed);
                 Ok(())
             }
-            Ask::Close => {
-                self.close(link);
+            end @ (Ask::Close | Ask::Abort) => {
+                self.end(link, end == Ask::Abort);
                 self.say(link, Said::Closed);
                 Ok(())
             }
@@ -481,29 +494,18 @@ impl Net {
         self.write(link)
     }
 
-    /// A connection is over but for this.
+    /// A connection is over but for this. It is said to be closed when that has gone: what its payer may have is the
+    /// bound of what waits so.
     fn finish(&mut self, link: Link, rest: Vec<Vec<u8>>) {
         let Some((_, socket)) = self.find(link) else {
+            self.say(link, Said::Closed);
             return;
         };
         socket.sends.extend(rest);
         socket.fetch = None;
         socket.finish = Some(time::now().saturating_add(FINISH));
-        let _ = self.write(link);
-        let sessions = self.sessions.iter();
-        let finishing = |session: &Session| {
-            let all = session.sockets.iter();
-            let all = all.filter_map(|(link, socket)| Some((socket.finish?, *link)));
-            all.collect::<Vec<_>>()
-        };
-        let all: Vec<_> = sessions.map(|(_, session)| finishing(session)).collect();
-        if all.iter().map(Vec::len).sum::<usize>() > FINISHING {
-            // Of the payer that has most, the one that has taken nothing for longest.
-            let most = all.iter().max_by_key(|links| links.len());
-            let oldest = most.and_then(|links| links.iter().min());
-            if let Some((_, link)) = oldest.copied() {
-                self.close(link);
-            }
+        if self.write(link).is_err() {
+            self.close(link);
         }
     }
 
@@ -605,7 +607,8 @@ impl Net {
             .filter(|(_, reads, writes)| *reads || *writes)
             .collect();
         for link in late {
-            self.close(link);
+            // Who reads what has come is not to take it for all there was.
+            self.end(link, true);
         }
         let again = !ready.is_empty();
         for (link, reads, writes) in ready {

@@ -11,9 +11,9 @@
 //! after the other, those of payers in turn ([`Requests`]), and of each link at most two are under way: one that brings
 //! something (read, receive, accept) and one that sends. Nothing here waits.
 //!
-//! A link lives until its near socket is closed, and, if it is a connection, until what that has sent has been taken by
-//! the network's server; or until it has failed. It counts until the thread has heard of its end: what a payer may have
-//! is so the bound of what it may have asked for.
+//! A link lives until its near socket is closed; or until it has failed. It counts until the thread has heard of its
+//! end and, if it is a connection, until what that has sent has been taken by the network's server or is given up, of
+//! which the other machine is told: what a payer may have is so the bound of what it may have asked for.
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -156,7 +156,8 @@ pub enum Ask {
     Write(Vec<u8>),
     /// Nothing more is sent.
     Shut,
-    /// This is sent, if the other machine takes it before long, and then the connection is over. The link is over at once.
+    /// This is sent, and then the connection is over; if the other machine does not take it before long, it is told
+    /// that the connection was given up. The link is over, and counts until then.
     Finish(Vec<Vec<u8>>),
     /// A datagram is sent.
     Send(Place, Vec<u8>),
@@ -164,6 +165,8 @@ pub enum Ask {
     Receive,
     /// The link is over. What was asked before and has no answer yet has none.
     Close,
+    /// As [`Ask::Close`], and the other machine is told that the connection was given up.
+    Abort,
     /// What the card is, for no link.
     Card,
 }
@@ -195,7 +198,7 @@ impl Requests {
     /// One more. What was asked for a link that is to be closed is not begun any more.
     pub fn put(&mut self, request: Request) {
         let queue = self.waiting.entry(request.payer).or_default();
-        if matches!(request.what, Ask::Close) {
+        if matches!(request.what, Ask::Close | Ask::Abort) {
             queue.retain(|other| other.link != request.link);
         }
         queue.push_back(request);
@@ -724,8 +727,9 @@ impl System {
         }
     }
 
-    /// The near socket of a link is closed.
-    pub(crate) fn link_closes(&mut self, link: Link, id: u64) {
+    /// The near socket of a link is closed. If it is reset, by what has come and was not read or by its option, the
+    /// other machine is told so, and gets nothing more.
+    pub(crate) fn link_closes(&mut self, link: Link, id: u64, is_reset: bool) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
         };
@@ -740,9 +744,10 @@ impl System {
         }
         let is_connected =
             self.outside.all.get(&link).map(|linked| &linked.stage) == Some(&Stage::Connected);
-        let ask = match is_connected {
-            true => Ask::Finish(rest),
-            false => Ask::Close,
+        let ask = match (is_connected, is_reset) {
+            (true, false) => Ask::Finish(rest),
+            (true, true) => Ask::Abort,
+            (false, _) => Ask::Close,
         };
         self.close_link(link, ask);
     }
@@ -859,7 +864,7 @@ impl System {
                 self.outside.requests.push(Request {
                     link: next,
                     payer: Payer::Nobody,
-                    what: Ask::Close,
+                    what: Ask::Abort,
                 });
             }
             return;
@@ -897,7 +902,10 @@ impl System {
             }
             Said::Unsent(_) => {
                 (linked.sends, linked.mute) = (false, true);
-                if linked.at_end {
+                let (near, is_done) = (linked.near, linked.at_end);
+                // Who only writes hears of it here: while it does not read, nothing is fetched that would say so.
+                self.set_error(near, said.errno());
+                if is_done {
                     self.is_done(link);
                 }
             }
@@ -983,7 +991,7 @@ impl System {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
         };
-        let near = linked.near;
+        let (near, is_known) = (linked.near, linked.mute);
         match (&linked.stage, linked.style) {
             (Stage::Asked, _) | (Stage::Bound(_), Style::Stream) => {
                 self.fail_with(link, Stage::Failed(errno));
@@ -997,9 +1005,20 @@ impl System {
             }
             _ => {
                 self.end_link(link);
-                self.set_error(near, errno);
+                // It is said once: who writes may have been told.
+                if !is_known {
+                    self.set_error(near, errno);
+                }
             }
         }
+    }
+
+    /// Whether the other machine takes nothing any more, and what it had sent before is still to come.
+    #[must_use]
+    pub fn still_comes(&self, id: u64) -> bool {
+        let socket = self.sockets.find(id).filter(|socket| !socket.shut.0);
+        let linked = socket.and_then(|socket| self.outside.all.get(&socket.link?));
+        linked.is_some_and(|linked| linked.mute && linked.style == Style::Stream)
     }
 
     /// Nothing more comes and nothing more can be sent, so the link is over. The thread, which has said each of the two for
@@ -1058,7 +1077,7 @@ impl System {
             Err(_) => self.outside.requests.push(Request {
                 link: next,
                 payer,
-                what: Ask::Close,
+                what: Ask::Abort,
             }),
         }
     }

@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
-use linux_raw_sys::net::{IPV6_V6ONLY, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
+use linux_raw_sys::net::{IPV6_V6ONLY, SOL_SOCKET, SO_LINGER, SO_REUSEADDR, SO_REUSEPORT};
 use serde::{Deserialize, Serialize};
 
 use crate::epoll::ALL;
@@ -275,6 +275,15 @@ impl Socket {
     #[must_use]
     pub fn option(&self, level: u32, number: u32) -> u64 {
         self.options.get(&(level, number)).copied().unwrap_or(0)
+    }
+
+    /// Whether nothing that was sent is waited for when it is closed (`SO_LINGER` with no time): the other end is told
+    /// that the connection was given up.
+    fn ends_at_once(&self) -> bool {
+        let linger = self.option(SOL_SOCKET, SO_LINGER);
+        let (is_on, seconds) = (linger as u32 != 0, linger >> 32);
+        let is_port = matches!(self.family, Family::V4 | Family::V6);
+        is_port && self.style == Style::Stream && is_on && seconds == 0
     }
 
     fn place(&self) -> Option<Place> {
@@ -947,7 +956,7 @@ impl System {
             }
             self.uncount_thing(Thing::Socket, socket.payer);
             closing.extend(socket.ready.iter().map(|end| (*end, false)));
-            let is_reset = !was_accepted || !socket.queue.is_empty();
+            let is_reset = !was_accepted || !socket.queue.is_empty() || socket.ends_at_once();
             self.empty(&mut socket.queue);
             self.unblock(socket.peer, id);
             if let Some(peer) = socket.peer.filter(|_| socket.style != Style::Datagram) {
@@ -967,7 +976,7 @@ impl System {
             }
             self.happens_at(id, ALL);
             if let Some(link) = socket.link {
-                self.link_closes(link, id);
+                self.link_closes(link, id, is_reset);
             }
         }
     }

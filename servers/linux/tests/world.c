@@ -314,6 +314,58 @@ static void know(const char *host)
 	}
 }
 
+/* Writes to so many connections that come as much as goes, closes all of them, and makes the file. */
+static void leave(const char *port, int count, const char *file)
+{
+	static char piece[4096];
+	int listening = listen_at("::", port, SOCK_STREAM), all[64];
+	long total = 0, before = -1;
+	for (int n = 0; n < count; n++) {
+		all[n] = accept4(listening, NULL, NULL, SOCK_NONBLOCK);
+		if (all[n] < 0)
+			fail("accept");
+	}
+	while (total != before) {
+		before = total;
+		for (int n = 0; n < count; n++)
+			for (ssize_t sent; (sent = write(all[n], piece, sizeof piece)) > 0;)
+				total += sent;
+		sleep(1);
+	}
+	for (int n = 0; n < count; n++)
+		close(all[n]);
+	int done = open(file, O_CREAT | O_WRONLY, 0644);
+	dprintf(done, "%ld bytes\n", total);
+}
+
+/* Reads each of so many connections to its end, from so many seconds after the file is there on: how many have one, and
+   whether all came that the file says. */
+static void late(char **argv)
+{
+	static char piece[4096];
+	int count = atoi(argv[4]), all[64], ends = 0, resets = 0;
+	long total = 0, left = -1;
+	for (int n = 0; n < count; n++) {
+		all[n] = make(argv[2], argv[3]);
+		fcntl(all[n], F_SETFL, 0);
+	}
+	FILE *file;
+	while (!(file = fopen(argv[5], "r")) || fscanf(file, "%ld bytes", &left) != 1) {
+		if (file)
+			fclose(file);
+		usleep(100000);
+	}
+	sleep(atoi(argv[6]));
+	for (int n = 0; n < count; n++) {
+		ssize_t got;
+		while ((got = read(all[n], piece, sizeof piece)) > 0)
+			total += got;
+		ends += got == 0;
+		resets += got < 0 && errno == ECONNRESET;
+	}
+	printf("%d ends, %d resets, %s\n", ends, resets, total == left ? "all" : total > 0 && total < left ? "some" : "?");
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -341,6 +393,10 @@ int main(int argc, char **argv)
 		answer(argv[2]);
 	else if (!strcmp(what, "know"))
 		know(argv[2]);
+	else if (!strcmp(what, "leave"))
+		leave(argv[2], atoi(argv[3]), argv[4]);
+	else if (!strcmp(what, "late"))
+		late(argv);
 	else if (!strcmp(what, "hold")) {
 		/* A connection over which nothing goes. What comes of it is said. */
 		int fd = make(argv[2], argv[3]);

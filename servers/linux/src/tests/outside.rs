@@ -71,7 +71,7 @@ impl One {
                 return asked;
             }
             for Request { link, what, .. } in requests {
-                if matches!(what, Ask::Close | Ask::Finish(_)) {
+                if matches!(what, Ask::Close | Ask::Abort | Ask::Finish(_)) {
                     self.says(link, Said::Closed);
                 }
                 asked.push(what);
@@ -232,7 +232,9 @@ fn both_ways_are_bounded() {
     }
     assert!(came <= 64 << 10, "S2: {came}");
     assert!(process.system.sockets_are_bounded());
-    // It is closed: what was not passed on the thread passes on.
+    // When all of that is read it is closed: what was not passed on the thread passes on.
+    while process.result(&mut host, nr::read, &[fd, BYTES, 4000]) > 0 {}
+    process.asked();
     process.close_all(&mut host);
     match &process.asked()[..] {
         [Ask::Finish(rest)] => {
@@ -341,6 +343,155 @@ fn who_is_cut_off_both_ways_leaves_no_socket() {
         process.says(link, Said::Closed);
         assert_eq!((counted(&process), process.system.outside.count()), (0, 0));
     }
+}
+
+/// Who writes to a connection that was reset hears so though it does not read, once; what had come before is read all
+/// the same.
+#[test]
+fn who_only_writes_hears_of_a_reset() {
+    let (mut host, mut process) = machine();
+    let (fd, link) = process.connected(&mut host);
+    let mut came = 0;
+    let mut most = 16 << 10;
+    loop {
+        process.says(link, Said::Read(vec![1; most]));
+        came += most;
+        match process.asked()[..] {
+            [Ask::Read(next)] => most = next,
+            [] => break,
+            ref other => panic!("{other:?}"),
+        }
+    }
+    let send = [fd, BYTES, 8, 0x4000, 0, 0];
+    assert_eq!(process.result(&mut host, nr::sendto, &send), 8);
+    assert_eq!(process.asked(), [Ask::Write(vec![0; 8])]);
+    process.says(link, Said::Unsent(Error::Reset));
+    assert_eq!(process.asked(), []);
+    let polled = process.polled(&mut host, fd);
+    assert_eq!(polled & ERR, ERR, "S3: a reset is seen");
+    let sent = process.result(&mut host, nr::sendto, &send);
+    assert_eq!(sent, ECONNRESET.rax() as i64, "who writes is told");
+    let sent = process.result(&mut host, nr::sendto, &send);
+    assert_eq!(sent, EPIPE.rax() as i64, "and never succeeds again");
+    // All of what had come, and what the network's server still has.
+    let read = [fd, BYTES, 4 << 10];
+    let mut got = 0;
+    while got < came {
+        let more = process.result(&mut host, nr::read, &read);
+        assert!(more > 0, "{more} behind {got} of {came} bytes");
+        got += more as usize;
+    }
+    assert!(matches!(process.asked()[..], [Ask::Read(_)]));
+    let empty = process.result(&mut host, nr::read, &read);
+    assert_eq!(empty, EAGAIN.rax() as i64, "there may be more");
+    process.says(link, Said::Read(b"last".to_vec()));
+    assert_eq!(process.result(&mut host, nr::read, &read), 4);
+    assert_eq!(process.asked().len(), 1);
+    process.says(link, Said::Failed(Error::Reset));
+    assert_eq!(process.result(&mut host, nr::read, &read), 0);
+    process.result(&mut host, nr::close, &[fd]);
+    assert_eq!(process.asked(), []);
+    assert!(process.system.has_no_sockets());
+    assert_eq!(process.system.counted_things(Thing::Outside), 0);
+}
+
+/// Who reads or writes before a connection is there waits for it; that it was not made is said once.
+#[test]
+fn who_comes_before_the_connection_waits() {
+    for reads in [true, false] {
+        for comes in [true, false] {
+            let (mut host, mut process) = machine();
+            let fd = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
+            write_name(&mut host, [10, 0, 3, 2], 80);
+            let connect = [fd, ADDRESS, 16];
+            let Request { link, .. } = process.asks(&mut host, nr::connect, &connect);
+            process.says(link, Said::Begun(50_000, here()));
+            let result = process.result(&mut host, nr::connect, &connect);
+            assert_eq!(result, EINPROGRESS.rax() as i64);
+            let number = if reads { nr::read } else { nr::write };
+            let arguments = [fd, BYTES, 4];
+            let result = process.result(&mut host, number, &arguments);
+            assert_eq!(result, EAGAIN.rax() as i64, "it must not wait");
+            // F_SETFL.
+            assert_eq!(process.result(&mut host, nr::fcntl, &[fd, 4, 0]), 0);
+            let waits = process.call(&mut host, &registers(number, &arguments));
+            assert!(matches!(waits, Outcome::Park(_)), "{waits:?}");
+            let expected = match comes {
+                true => {
+                    process.says(link, Said::Connected);
+                    process.asked();
+                    process.says(link, Said::Read(b"here".to_vec()));
+                    4
+                }
+                false => {
+                    process.says(link, Said::Failed(Error::Refused));
+                    ECONNREFUSED.rax() as i64
+                }
+            };
+            let result = process.result(&mut host, number, &arguments);
+            assert_eq!(result, expected, "reads: {reads}");
+            process.close_all(&mut host);
+            process.asked();
+            assert!(process.system.has_no_sockets());
+        }
+    }
+}
+
+/// What nobody wants to look at is dropped, wherever it would have gone.
+#[test]
+fn bytes_are_dropped_unseen() {
+    let (mut host, mut process) = machine();
+    let (fd, link) = process.connected(&mut host);
+    process.says(link, Said::Read(b"in front, wanted".to_vec()));
+    let drops = [fd, 0, 10, 0x20, 0, 0];
+    assert_eq!(process.result(&mut host, nr::recvfrom, &drops), 10);
+    assert_eq!(process.result(&mut host, nr::read, &[fd, BYTES, 9]), 6);
+    let mut bytes = [0; 6];
+    host.read_memory(BYTES, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"wanted");
+    process.close_all(&mut host);
+}
+
+/// Who closes a connection of which he has not read all, or has said that he does not wait, has the other machine told
+/// that it was reset; and so has who never accepted it.
+#[test]
+fn who_closes_without_reading_resets() {
+    for lingers in [false, true] {
+        let (mut host, mut process) = machine();
+        let (fd, link) = process.connected(&mut host);
+        process.result(&mut host, nr::write, &[fd, BYTES, 8]);
+        assert_eq!(process.asked(), [Ask::Write(vec![0; 8])]);
+        if lingers {
+            host.write_memory(BYTES, &[1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+            let option = [fd, 1, 13, BYTES, 8];
+            assert_eq!(process.result(&mut host, nr::setsockopt, &option), 0);
+        } else {
+            process.says(link, Said::Read(b"unread".to_vec()));
+            process.asked();
+        }
+        process.result(&mut host, nr::close, &[fd]);
+        assert_eq!(process.asked(), [Ask::Abort], "S3: not an end: {lingers}");
+        // With time to wait, and all read, it ends in order.
+        let (fd, _) = process.connected(&mut host);
+        host.write_memory(BYTES, &[1, 0, 0, 0, 9, 0, 0, 0]).unwrap();
+        let option = [fd, 1, 13, BYTES, 8];
+        assert_eq!(process.result(&mut host, nr::setsockopt, &option), 0);
+        process.result(&mut host, nr::close, &[fd]);
+        assert_eq!(process.asked(), [Ask::Finish(Vec::new())]);
+        assert!(process.system.has_no_sockets());
+        assert_eq!(process.system.counted_things(Thing::Outside), 0);
+    }
+    let (mut host, mut process) = machine();
+    let (fd, link) = listening(&mut host, &mut process);
+    let Some(Ask::Accept { next }) = process.asked().pop() else {
+        panic!("it takes no connections");
+    };
+    process.says(link, Said::Came(next, (OTHER.0, 5000), here()));
+    process.asked();
+    process.result(&mut host, nr::close, &[fd]);
+    let asked = process.asked();
+    assert!(asked.contains(&Ask::Abort), "never accepted: {asked:?}");
+    assert!(process.system.has_no_sockets());
 }
 
 /// A socket that listens at all addresses: descriptor and link.
@@ -721,7 +872,7 @@ fn wild_networks_leave_nothing() {
                 let Request { link, what, .. } = open.swap_remove(random.usize(..open.len()));
                 let said = match (random.u32(..12), what) {
                     // That has one answer.
-                    (_, Ask::Finish(_) | Ask::Close) => Said::Closed,
+                    (_, Ask::Finish(_) | Ask::Close | Ask::Abort) => Said::Closed,
                     (0, _) => Said::Down,
                     (1, _) => Said::Failed(Error::Exists),
                     (2 | 5 | 6, Ask::Write(_) | Ask::Send(..)) => Said::Unsent(Error::Reset),
@@ -754,7 +905,7 @@ fn wild_networks_leave_nothing() {
         process.close_all(&mut host);
         open.extend(process.system.take_requests());
         for Request { link, what, .. } in &open {
-            if matches!(what, Ask::Finish(_) | Ask::Close) {
+            if matches!(what, Ask::Finish(_) | Ask::Close | Ask::Abort) {
                 thread.says(*link, &Said::Closed);
                 process.says(*link, Said::Closed);
             }

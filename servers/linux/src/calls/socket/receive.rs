@@ -44,6 +44,11 @@ fn nothing(c: &mut Caller, id: u64, nonblocking: bool, is_more: bool) -> Result<
     if socket.error.is_some() && is_more {
         return Ok(());
     }
+    if c.s.still_comes(id) {
+        // What had come before it went wrong is read first.
+        return blocked(c, id, nonblocking, net::SO_RCVTIMEO);
+    }
+    let socket = c.s.socket(id)?;
     if let Some(error) = socket.error.take() {
         if socket.style != Style::Datagram && socket.family != Family::Unix {
             socket.shut = (true, true);
@@ -85,8 +90,12 @@ fn receive(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], flags: u32) -> Result
     match (socket.style, socket.family, socket.state) {
         (Style::Datagram, ..) | (_, _, State::Connected) => {}
         (Style::Stream, Family::Unix, _) => return Err(EINVAL.into()),
-        _ if c.s.is_connecting(id) => return Err(EAGAIN.into()),
-        _ => return Err(ENOTCONN.into()),
+        _ if c.s.is_connecting(id) => return blocked(c, id, nonblocking, net::SO_RCVTIMEO),
+        // That the connection was not made is said once, to whoever asks first.
+        _ => {
+            let error = c.s.socket(id)?.error.take().map(Errno);
+            return Err(error.unwrap_or(ENOTCONN).into());
+        }
     }
     if socket.style == Style::Stream {
         return receive_bytes(c, id, ranges, total, flags, nonblocking);
@@ -123,6 +132,9 @@ fn receive_bytes(
     nonblocking: bool,
 ) -> Result<Incoming> {
     let peeks = flags & msg::PEEK != 0;
+    let is_unix = find(c, id)?.family == Family::Unix;
+    // Of TCP that says that nobody looks at them.
+    let drops = flags & msg::TRUNC != 0 && !is_unix;
     let mut done = c.p.task.wait.map_or(0, |wait| wait.progress);
     let mut into = Incoming::default();
     let mut index = 0;
@@ -155,7 +167,11 @@ fn receive_bytes(
         let bytes = rest[..length].to_vec();
         let sender = message.sender;
         let rights = message.rights.clone();
-        if let Err(stop) = copy_out(c, ranges, done, &bytes) {
+        let copied = match drops {
+            true => Ok(()),
+            false => copy_out(c, ranges, done, &bytes),
+        };
+        if let Err(stop) = copied {
             match done > 0 {
                 true => break,
                 false => return Err(stop),

@@ -2,12 +2,12 @@
 
 use super::name::{read_name, target, Written};
 use super::outside::reach;
-use super::{blocked_by, find, msg, netlink, of, sender, CREDENTIALS, HEAD, RIGHTS};
+use super::{blocked, blocked_by, find, msg, netlink, of, sender, CREDENTIALS, HEAD, RIGHTS};
 use crate::calls::file::pieces;
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{
-    Errno, EAGAIN, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN,
-    ENOTSUP, EPERM, EPIPE, EPROTOTYPE, ESRCH,
+    Errno, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN, ENOTSUP,
+    EPERM, EPIPE, EPROTOTYPE, ESRCH,
 };
 use crate::memory::READ;
 use crate::outside::{is_outside, LONGEST};
@@ -81,6 +81,7 @@ fn broken(c: &mut Caller, style: Style, flags: u32, are_sent: bool) -> Stop {
 /// The socket to which the bytes of a stream or the packets of a connection go. If some `are_sent`, the call returns how
 /// many, and the next one is told of what went wrong.
 fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Option<u64>> {
+    let still_comes = c.s.still_comes(id);
     let socket = c.s.socket(id)?;
     let is_unix = socket.family == Family::Unix;
     if !is_unix {
@@ -88,7 +89,7 @@ fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Opti
             return Err(Errno(error).into());
         }
         if let Some(error) = socket.error.take() {
-            socket.shut = (true, true);
+            socket.shut = (!still_comes, true);
             if error != EPIPE.0 {
                 return Err(Errno(error).into());
             }
@@ -96,9 +97,6 @@ fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Opti
     }
     let (shut, state, peer) = (socket.shut, socket.state, socket.peer);
     let style = socket.style;
-    if c.s.is_connecting(id) {
-        return Err(EAGAIN.into());
-    }
     if state != State::Connected && is_unix {
         return Err(ENOTCONN.into());
     }
@@ -138,6 +136,9 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
     }
     let mut done = c.p.task.wait.map_or(0, |wait| wait.progress);
     let mut rights = if done == 0 { out.rights } else { Vec::new() };
+    if c.s.is_connecting(id) {
+        return blocked(c, id, nonblocking, net::SO_SNDTIMEO);
+    }
     if out.total == 0 {
         connected(c, id, out.flags, false)?;
     }
