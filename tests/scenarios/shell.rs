@@ -84,6 +84,7 @@ cat <<END | tr a-z A-Z
 here $X
 END
 export Z=3; env | grep '^Z='
+[ -f /nothing ] && A=1; echo condition $X
 > empty; [ -s empty ] || echo empty
 (sleep 100 | cat) &
 jobs
@@ -110,6 +111,7 @@ if [ $X = 1 ]; then exit_status() { return $1; }; exit_status 4; fi
         "3",
         "HERE 1",
         "Z=3",
+        "condition 1",
         "empty",
         "[1] running  (sleep 100 | cat)",
         "",

@@ -10,6 +10,11 @@ use alloc::vec::Vec;
 
 use crate::parse::{parse, Command, Fault};
 
+/// Stands before a command that gets the shell's power over the machine.
+pub const TRUST: &str = "trust";
+/// Stands before a command whose time is told.
+pub const TIME: &str = "time";
+
 /// The condition under which a command runs: how the one before it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
@@ -443,13 +448,21 @@ pub fn read(
             }
             continue;
         };
+        // What stands before a command is for this one alone: a program with the system port must not come to more.
+        let is_alone = has_prefix(source, TRUST).or(has_prefix(source, TIME));
+        if together && prefixed(&pieces[chain - used..chain], text, TRUST) {
+            return Err("trust: cannot go to the background together with another command".into());
+        }
         let is_posix = matches!(what, What::Posix(_));
+        let can_join = is_posix && !background && is_alone.is_none();
         match (items.last_mut(), joined) {
-            (Some(item), Some(start)) if is_posix && !background => {
+            (Some(item), Some(start)) if can_join => {
                 item.what = What::Posix(text[start..piece_end].trim().into());
             }
             _ => {
-                joined = (is_posix && !background).then_some(piece.start);
+                // A condition is for one command, and what follows has one of its own, which depends on the status that
+                // there is if this command does not run.
+                joined = (can_join && when == When::Always).then_some(piece.start);
                 items.push(Item {
                     when,
                     what,
@@ -457,7 +470,7 @@ pub fn read(
                 });
             }
         }
-        if !is_posix || background {
+        if !can_join {
             joined = None;
         }
         when = match operator {
@@ -467,6 +480,21 @@ pub fn read(
         };
     }
     Ok(Some(items))
+}
+
+/// The text behind a word that stands before a command, if it begins with that word.
+#[must_use]
+pub fn has_prefix<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(word)?;
+    rest.starts_with([' ', '\t']).then(|| rest.trim_start())
+}
+
+/// Whether one of the commands begins with that word.
+fn prefixed(pieces: &[Piece], text: &str, word: &str) -> bool {
+    let mut commands = pieces
+        .iter()
+        .map(|piece| text[piece.start..piece.end].trim());
+    commands.any(|command| has_prefix(command, word).is_some())
 }
 
 /// What runs a command; `None` if there is no command.
@@ -591,6 +619,53 @@ mod tests {
             shown("for x in 1 2; do a; done & ps"),
             ["sh for x in 1 2; do a; done &", "own ps"]
         );
+    }
+
+    #[test]
+    fn a_condition_is_for_one_command() {
+        assert_eq!(
+            shown("[ -f x ] && A=1; echo $A"),
+            ["own [ -f x ]", "&& sh A=1", "sh echo $A"],
+            "what follows a command that is skipped is not skipped"
+        );
+        assert_eq!(
+            shown("a || B=1 && C=1\nD=1; E=1"),
+            ["own a", "|| sh B=1", "&& sh C=1", "sh D=1; E=1"]
+        );
+        assert_eq!(
+            shown("A=1 && B=1 || C=1; D=1"),
+            ["sh A=1 && B=1 || C=1; D=1"]
+        );
+        assert_eq!(
+            shown("A=1 || b && C=1; D=1"),
+            ["sh A=1", "|| own b", "&& sh C=1", "sh D=1"]
+        );
+    }
+
+    #[test]
+    fn trust_and_time_are_for_one_command() {
+        assert_eq!(
+            shown("trust a | b; c | d; E=1"),
+            ["sh trust a | b", "sh c | d; E=1"],
+            "what follows a trusted command is not trusted"
+        );
+        assert_eq!(shown("A=1; trust b | c"), ["sh A=1", "sh trust b | c"]);
+        assert_eq!(
+            shown("trust\ta $b && c $d"),
+            ["sh trust\ta $b", "&& sh c $d"]
+        );
+        assert_eq!(shown("time a $b; c $d"), ["sh time a $b", "sh c $d"]);
+        assert_eq!(shown("trust a | b &"), ["sh trust a | b &"]);
+        assert_eq!(shown("trust a &"), ["own trust a &"]);
+        for line in ["trust a && b &", "a $b || trust c &"] {
+            let refused = read(line, false, is_builtin);
+            assert!(
+                refused.is_err_and(|why| why.starts_with("trust: ")),
+                "{line}"
+            );
+        }
+        assert_eq!(has_prefix("trust  a b", TRUST), Some("a b"));
+        assert_eq!(has_prefix("trusted a", TRUST), None);
     }
 
     #[test]

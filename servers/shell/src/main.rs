@@ -174,7 +174,7 @@ impl Shell {
         let result = match &item.what {
             What::Own(command) => return self.command(command),
             What::Piped(command, rest) => self.piped(command, rest, item.background),
-            What::Posix(text) => match text.strip_prefix("time ") {
+            What::Posix(text) => match line::has_prefix(text, line::TIME) {
                 Some(text) if !item.background => {
                     return self.time(|shell| {
                         let result = shell.posix(text, false, None);
@@ -191,12 +191,12 @@ impl Shell {
         let Some(name) = command.words.first() else {
             return 0;
         };
-        if name == "time" && command.words.len() > 1 && !command.background {
+        if name == line::TIME && command.words.len() > 1 && !command.background {
             let mut timed = command.clone();
             timed.words.remove(0);
             return self.time(|shell| shell.command(&timed));
         }
-        if name == "trust" && command.words.len() > 1 {
+        if name == line::TRUST && command.words.len() > 1 {
             let mut trusted = command.clone();
             trusted.words.remove(0);
             let result = self.program(&trusted, true);

@@ -9,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_shell::jobs::Manager;
+use fermata_shell::line::{has_prefix, TRUST};
 use fermata_shell::parse::Command;
 use fermata_shell::text::clean_path;
 use proto::Error;
@@ -60,7 +61,7 @@ impl Shell {
         input: Option<String>,
     ) -> Result<u8, Failure> {
         let source = text;
-        let (text, trusted) = match text.strip_prefix("trust ") {
+        let (text, trusted) = match has_prefix(text, TRUST) {
             Some(text) => (text, true),
             None => (text, false),
         };
