@@ -16,10 +16,14 @@ cat /tmp/c
 cd /tmp; pwd
 echo relative > ./d; cat d
 ls
+echo one \
+  line "in two
+ or \
+three"
 "#;
     let output = ctx.run(Run::script(script))?;
     output.expect_status(0)?.expect_stdout(
-        "single # quotes double \" quotes back slash\none\ntwo\none\none\ntwo\ntwo\n/tmp\nrelative\na\nb\nc\nd\n",
+        "single # quotes double \" quotes back slash\none\ntwo\none\none\ntwo\ntwo\n/tmp\nrelative\na\nb\nc\nd\none line in two\n or three\n",
     )?;
     Ok(())
 }
@@ -85,6 +89,8 @@ here $X
 END
 export Z=3; env | grep '^Z='
 [ -f /nothing ] && A=1; echo condition $X
+Q=$(echo "it's :)") # a comment's
+echo "$Q"
 > empty; [ -s empty ] || echo empty
 (sleep 100 | cat) &
 jobs
@@ -112,6 +118,7 @@ if [ $X = 1 ]; then exit_status() { return $1; }; exit_status 4; fi
         "HERE 1",
         "Z=3",
         "condition 1",
+        "it's :)",
         "empty",
         "[1] running  (sleep 100 | cat)",
         "",

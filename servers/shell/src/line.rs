@@ -5,10 +5,10 @@
 //! as much of the POSIX language as it needs to find where a command ends, and whether it continues in the next line:
 //! quotes, compound commands, here documents.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::parse::{parse, Command, Fault};
+use crate::parse::{parse, Command, Fault, CONTINUED};
 
 /// Stands before a command that gets the shell's power over the machine.
 pub const TRUST: &str = "trust";
@@ -116,6 +116,14 @@ impl Scanner<'_> {
     /// The pieces of the text.
     fn scan(mut self) -> Result<Vec<Piece>, Unfinished> {
         while let Some(c) = self.rest().chars().next() {
+            if self.rest().starts_with(CONTINUED) {
+                // Nothing stands here, and a word behind it can be a command.
+                self.at += CONTINUED.len();
+                if self.rest().is_empty() {
+                    return Err(Unfinished);
+                }
+                continue;
+            }
             match c {
                 c if c.is_whitespace() || c == '#' => {}
                 '|' if !self.rest().starts_with("||") => self.last = Last::Pipe,
@@ -279,8 +287,8 @@ impl Scanner<'_> {
                     self.quoted(c)?;
                 }
                 '\\' => {
-                    plain = false;
                     let next = self.rest()[1..].chars().next().ok_or(Unfinished)?;
+                    plain &= next == '\n';
                     self.at += 1 + next.len_utf8();
                     if next == '\n' && self.at == self.text.len() {
                         return Err(Unfinished);
@@ -303,7 +311,7 @@ impl Scanner<'_> {
             return Ok(());
         }
         if core::mem::take(&mut self.command) && plain {
-            let word = self.text[start..self.at].to_string();
+            let word = self.text[start..self.at].replace(CONTINUED, "");
             self.keyword(&word);
         }
         Ok(())
@@ -357,7 +365,12 @@ impl Scanner<'_> {
     fn parenthesis(&mut self) -> Result<(), Unfinished> {
         let mut depth = 0;
         loop {
+            let begins =
+                self.text[..self.at].ends_with(|c: char| c.is_whitespace() || "(;&|".contains(c));
             match self.rest().chars().next().ok_or(Unfinished)? {
+                // Elsewhere it is part of a word, as in `$#`.
+                '#' if begins => self.at += self.rest().find('\n').ok_or(Unfinished)?,
+                quote @ ('"' | '`') => self.quoted(quote)?,
                 '(' => {
                     depth += 1;
                     self.at += 1;
@@ -666,6 +679,40 @@ mod tests {
         }
         assert_eq!(has_prefix("trust  a b", TRUST), Some("a b"));
         assert_eq!(has_prefix("trusted a", TRUST), None);
+    }
+
+    #[test]
+    fn a_line_can_be_continued_anywhere() {
+        assert_eq!(shown("a \\\n  b"), ["own a \\\n  b"]);
+        for line in [
+            "a $b && \\\n  if c; then d; fi",
+            "a | \\\nwhile b; do c; done",
+            "\\\n  { a; b; }",
+            "i\\\nf a; then b; fi",
+        ] {
+            let text = line.trim();
+            assert_eq!(shown(line), [format!("sh {text}")], "{line}");
+        }
+    }
+
+    #[test]
+    fn quotes_and_comments_in_parentheses_are_no_ends() {
+        for line in [
+            "X=$(grep \"don't\" f)",
+            "X=$(grep \":)\" f)",
+            "X=$(a `b \"(\"` c)",
+            "X=$(a \"$(b \"it's (\")\")",
+            "X=$(a # don't )\nb)",
+            "echo $(a $# ${#x} b#c)",
+            "echo \"$(grep \"don't\" f)\"",
+        ] {
+            let items = read(line, false, is_builtin);
+            assert!(
+                items.is_ok_and(|items| items.is_some()),
+                "the end is not found: {line}"
+            );
+            assert_eq!(shown(line), [format!("sh {line}")], "{line}");
+        }
     }
 
     #[test]

@@ -40,6 +40,9 @@ const POSIX_WORDS: [&str; 46] = [
     "until", "while", "{", "}",
 ];
 
+/// A backslash and the end of a line: as if neither were there.
+pub(crate) const CONTINUED: &str = "\\\n";
+
 /// Where a standard stream of a command goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirection {
@@ -151,8 +154,14 @@ impl Lexer<'_> {
     }
 
     fn skip_blanks(&mut self) {
-        while self.peek().is_some_and(char::is_whitespace) {
-            self.bump();
+        loop {
+            if self.rest().starts_with(CONTINUED) {
+                self.at += CONTINUED.len();
+            } else if self.peek().is_some_and(char::is_whitespace) {
+                self.bump();
+            } else {
+                break;
+            }
         }
         if self.peek() == Some('#') {
             self.at = self.line.len();
@@ -218,6 +227,7 @@ impl Lexer<'_> {
         let mut unquoted = None;
         while let Some(c) = self.peek() {
             match c {
+                '\\' if self.rest().starts_with(CONTINUED) => self.at += CONTINUED.len(),
                 ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
                 c if c.is_whitespace() => break,
                 '\'' => {
@@ -273,6 +283,9 @@ impl Lexer<'_> {
                 Some('\\') => {
                     self.bump();
                     match self.peek() {
+                        Some('\n') => {
+                            self.bump();
+                        }
                         Some(c @ ('"' | '\\' | '$' | '`')) => {
                             word.push(c);
                             self.bump();
@@ -291,7 +304,10 @@ impl Lexer<'_> {
 
     /// A dollar sign stands for itself if no name follows.
     fn dollar(&mut self, word: &mut String) -> Result<(), Fault> {
-        if self.bump() == Some('`') || self.peek() == Some('(') {
+        if self.bump() == Some('`')
+            || self.peek() == Some('(')
+            || self.rest().starts_with(CONTINUED)
+        {
             return Err(Fault::Posix);
         }
         match self.peek() {
@@ -341,6 +357,21 @@ mod tests {
         assert_eq!(words("grep \"x$\" a$ $"), ["grep", "x$", "a$", "$"]);
         assert_eq!(words("echo é'ü'"), ["echo", "éü"]);
         assert_eq!(words("echo 2 3x 4"), ["echo", "2", "3x", "4"]);
+    }
+
+    #[test]
+    fn a_continued_line_is_one() {
+        let said = "the end of a continued line is no part of a word";
+        assert_eq!(words("a \\\n  b"), ["a", "b"], "{said}");
+        assert_eq!(words("a \\\n\\\n b\\\nc \\\n"), ["a", "bc"], "{said}");
+        assert_eq!(
+            words("a \"b\\\nc\" 'd\\\ne'"),
+            ["a", "bc", "d\\\ne"],
+            "{said}"
+        );
+        assert_eq!(words("a \\\n# b"), ["a"], "{said}");
+        assert_eq!(parse("a $\\\nb"), Err(Fault::Posix));
+        assert_eq!(parse("i\\\nf a"), Err(Fault::Posix));
     }
 
     #[test]
