@@ -137,9 +137,12 @@ pub(crate) fn posix_at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
         .type_after("$ ", "for i in 1 2; do\r")
         .type_after("> ", "echo loop-$i; done\r")
         .type_after("loop-2\n", "")
-        .type_after("$ ", "sleep 100 | cat\r")
+        // A command that is stopped has no say in the directory, nor has what ran before `cd`.
+        .type_after("$ ", "cd /tmp\r")
+        .type_after("fermata:/tmp$ ", "sleep 100 | cat\r")
         .type_after("sleep 100 | cat\n", "\x1a")
-        .type_after("[1] stopped  sleep 100 | cat\n", "jobs; X=5\r")
+        .type_after("[1] stopped  sleep 100 | cat\n", "")
+        .type_after("fermata:/tmp$ ", "jobs; X=5\r")
         .type_after("[1] stopped  sleep 100 | cat\n", "fg\r")
         .type_after("sleep 100 | cat\n", "\x03")
         .type_after(
@@ -261,6 +264,8 @@ pub(crate) fn statuses(ctx: &mut Ctx) -> Result<(), Failure> {
         ("kill", 2),
         ("false; # nothing", 1),
         ("exit 200; echo unseen", 200),
+        ("if ! false; then exit 9; fi\necho unseen; true", 9),
+        ("false | true || exit 8\nX=1 || exit 7\n(exit 6); sh -c 'exit 5' $X", 5),
     ] {
         ctx.run(Run::script(script))?.expect_status(status)?;
     }

@@ -7,6 +7,7 @@
 //! * [`list`] shows processes, line by line.
 //! * [`ways`] are the options of `checkpoint`.
 //! * [`text`] has the small things: paths, durations, dates, ELF headers.
+//! * [`turn`] is the script by which a POSIX shell runs one command, and what it leaves.
 //!
 //! `main.rs` is the shell, `tools.rs` the program behind `ls`, `cat`, `sleep` and the like.
 #![no_std]
@@ -20,4 +21,5 @@ pub mod line;
 pub mod list;
 pub mod parse;
 pub mod text;
+pub mod turn;
 pub mod ways;

@@ -1,8 +1,8 @@
 //! Commands beyond the shell's own language, which a POSIX shell runs, each as one job.
 //!
-//! Each command is a process of its own. Variables and the working directory are passed from one to the next in two
-//! files, which the POSIX shell writes at its end and reads at its beginning: this shell does not read the variables.
-//! Functions and aliases last for one command.
+//! Each command is a process of its own. Variables and the working directory are passed from one to the next in
+//! files, which the POSIX shell writes at its end: the variables, which the next one reads at its beginning and this
+//! shell does not, and the command's [`turn`]. Functions and aliases last for one command.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,44 +12,47 @@ use fermata_shell::jobs::Manager;
 use fermata_shell::line::{has_prefix, TRUST};
 use fermata_shell::parse::Command;
 use fermata_shell::text::clean_path;
+use fermata_shell::turn::{self, How, Left, BEGUN};
 use proto::Error;
 use rt::fs::{self, mode, File, Flags};
 use services::fs::PATH_ROOM;
 use services::process::Stdio;
 
 use crate::programs::Request;
-use crate::{builtins, Failure, Shell, NOT_EXECUTABLE};
+use crate::{builtins, Failure, Shell, INTERRUPTED, NOT_EXECUTABLE, SUSPENDED};
 
 /// POSIX shells in order of preference: those that a user has added come first.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
 /// The directory of the state that is passed from one command to the next.
 const DIRECTORY: &str = "/run/shell";
+/// The file of the variables that commands have set.
+const VARIABLES: &str = "/run/shell/variables";
 /// The argument of the POSIX shell: the script is in a variable, so that lists of processes show the command.
 const START: &str = "eval \"$RUN\"";
-/// The beginning of the script: `$1` is the command, `$2` the directory, `$3` the last status.
-const BEGIN: &str = "unset RUN; cd \"$2\"; ";
-/// Reads the variables that earlier commands have set. Any program could have written that file, so a trusted command
-/// does not read it. Variables that the command sets are exported, and so are passed to the next one.
-const READ: &str = "[ -f /run/shell/variables ] && . /run/shell/variables; cd \"$2\" && set -a; ";
-/// Writes the state at the end, if the command is not in the background.
-const KEEP: &str =
-    "trap '{ export -p > /run/shell/variables; pwd > /run/shell/directory; } 2> /dev/null' EXIT; ";
-/// The command itself.
-const RUN: &str = "eval \"set --; $1
-\"";
-/// The command, if it asks for the last status.
-const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1
-\"";
 
-/// The contents of a file that any program could have written. `None` if there is none, or it is longer than a path.
-fn said(path: &str) -> Option<Vec<u8>> {
+/// Makes the file of a turn.
+fn begin_turn() -> Result<String, Error> {
+    // Commands in the foreground follow each other, and none takes less than a nanosecond.
+    let path = own_file(&format!("turn-{}", rt::time::now()))?;
+    let flags = Flags {
+        create: true,
+        truncate: true,
+        ..Flags::default()
+    };
+    File::open(&path, flags, 0o644)?.write_all(0, BEGUN)?;
+    Ok(path)
+}
+
+/// What is in the file of a turn, which any program could have written. `None` if there is none, or it is longer than
+/// with a path.
+fn said(path: &str) -> Option<Left> {
     let file = File::open(path, Flags::default(), 0).ok()?;
     let opened = file.opened();
     let is_file = opened.mode & mode::TYPE == mode::FILE;
-    if !is_file || opened.size > PATH_ROOM as u64 {
+    if !is_file || opened.size > (BEGUN.len() + 1 + PATH_ROOM) as u64 {
         return None;
     }
-    file.read_whole().ok()
+    turn::left(&file.read_whole().ok()?)
 }
 
 impl Shell {
@@ -66,18 +69,16 @@ impl Shell {
             None => (text, false),
         };
         let shell = self.posix_shell()?;
-        let mut script = format!("RUN={BEGIN}");
-        if !trusted {
-            script.push_str(READ);
-        }
-        let keeps = !background && !trusted;
-        if keeps {
-            // Without the directory no state is kept, but the command runs.
-            let _ = fs::mkdir(DIRECTORY, 0o755);
-            script.push_str(KEEP);
-        }
-        let asks = text.contains("$?") || text.contains("${?");
-        script.push_str(if asks { RUN_WITH_STATUS } else { RUN });
+        // Without a file for its turn no state is kept, but the command runs.
+        let turn = match background || trusted {
+            true => None,
+            false => begin_turn().ok(),
+        };
+        let script = turn::script(How {
+            variables: (!trusted).then_some(VARIABLES),
+            turn: turn.as_deref(),
+            asks: text.contains("$?") || text.contains("${?"),
+        });
         let status = self.status.to_string();
         let cwd = self.cwd.clone();
         let args: Vec<String> = ["sh", "-c", START, "sh", text, &cwd, &status]
@@ -85,41 +86,52 @@ impl Shell {
             .map(ToString::to_string)
             .collect();
         let mut stdio = vec![Stdio::Console; 3];
+        let is_piped = input.is_some();
         if let Some(path) = input {
             stdio[0] = Stdio::File {
                 path,
                 append: false,
             };
         }
-        let status = self.start(&Request {
+        let ended = self.start(&Request {
             name: "sh",
             path: shell,
             manager: Manager::Linux,
             args,
-            env: Some(script),
+            env: Some(format!("RUN={script}")),
             stdio,
             source,
             background,
             trusted,
-        })?;
-        if keeps {
-            self.follow();
+        });
+        if let Some(turn) = turn {
+            let left = said(&turn);
+            // If the command was stopped it is to keep nothing when it goes on.
+            let _ = fs::unlink(&turn);
+            if let (Ok(status), Some(left)) = (&ended, left) {
+                self.follow(left.directory.as_deref());
+                // At a prompt Ctrl-C is for the command alone.
+                let goes_on = *status == SUSPENDED || *status == INTERRUPTED && self.interactive;
+                // In a part of a pipe `exit` is for that part.
+                let ends = !left.reached && !is_piped && turn::ends(text, self.interactive);
+                if ends && !goes_on {
+                    self.exit = Some(*status);
+                }
+            }
         }
-        Ok(status)
+        ended
     }
 
-    /// Changes to the working directory in which the command has ended.
-    fn follow(&mut self) {
-        let Some(text) = said(&format!("{DIRECTORY}/directory")) else {
-            return;
-        };
-        let directory = String::from_utf8_lossy(&text);
-        let directory = directory.trim_end_matches('\n');
+    /// Changes to the working directory in which a command has ended.
+    fn follow(&mut self, directory: Option<&str>) {
         let is_directory = |path: &str| {
             fs::stat(path, true).is_ok_and(|attr| attr.mode & mode::TYPE == mode::DIRECTORY)
         };
-        if directory != self.cwd && directory.starts_with('/') && is_directory(directory) {
-            self.cwd = clean_path("/", directory);
+        match directory {
+            Some(directory) if directory != self.cwd && is_directory(directory) => {
+                self.cwd = clean_path("/", directory);
+            }
+            _ => {}
         }
     }
 
