@@ -258,14 +258,21 @@ sh -c 'for i in $(seq 20); do tools sleep 1 & p="$p $!"; done; for q in $p; do w
 
 /// The status of a script is that of `exit`, or of its last command.
 pub(crate) fn statuses(ctx: &mut Ctx) -> Result<(), Failure> {
+    // More than a command may have: no line of it is taken for a command.
+    let line = format!("exit 0 # {}\n", "x".repeat(1000));
+    let long = format!("cat <<END > /tmp/long\n{}END\n", line.repeat(70));
     for (script, status) in [
         ("nonsense\n", 127),
         ("/tmp\nexit", 126),
         ("kill", 2),
         ("false; # nothing", 1),
         ("exit 200; echo unseen", 200),
+        (long.as_str(), 2),
         ("if ! false; then exit 9; fi\necho unseen; true", 9),
-        ("false | true || exit 8\nX=1 || exit 7\n(exit 6); sh -c 'exit 5' $X", 5),
+        (
+            "false | true || exit 8\nX=1 || exit 7\n(exit 6); sh -c 'exit 5' $X",
+            5,
+        ),
     ] {
         ctx.run(Run::script(script))?.expect_status(status)?;
     }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// Lines that the history keeps.
 const HISTORY: usize = 500;
 /// Longest line.
-const MAX_LINE: usize = 4000;
+pub const MAX_LINE: usize = 4000;
 /// Columns of the terminal. A serial line does not report it.
 const COLUMNS: usize = 80;
 
@@ -23,6 +23,8 @@ pub enum Action {
     Show(String),
     /// The line is complete; the second text is to be sent to the terminal.
     Line(String, String),
+    /// The line is complete, but not whole, since it was longer than [`MAX_LINE`].
+    Cut(String),
     /// Ctrl-C: the line is given up.
     Cancel(String),
     /// Ctrl-D on an empty line.
@@ -60,6 +62,8 @@ pub struct Editor {
     escape: Escape,
     /// The beginning of a UTF-8 sequence.
     partial: Vec<u8>,
+    /// Whether characters were typed for which there was no room.
+    is_cut: bool,
 }
 
 impl Default for Editor {
@@ -83,6 +87,7 @@ impl Editor {
             cut: Vec::new(),
             escape: Escape::None,
             partial: Vec::new(),
+            is_cut: false,
         }
     }
 
@@ -95,6 +100,7 @@ impl Editor {
         self.place = self.history.len();
         self.escape = Escape::None;
         self.partial.clear();
+        self.is_cut = false;
         self.prompt.clone()
     }
 
@@ -216,7 +222,7 @@ impl Editor {
                 self.escape = Escape::Start;
                 self.nothing()
             }
-            b'\t' => self.insert(&[' ']),
+            b'\t' => self.insert(&['\t']),
             0..=0x1f => self.nothing(),
             0x20..=0x7e => self.insert(&[char::from(byte)]),
             _ => {
@@ -239,6 +245,9 @@ impl Editor {
     }
 
     fn enter(&mut self) -> Action {
+        if self.is_cut {
+            return Action::Cut("\n".into());
+        }
         let line: String = self.line.iter().collect();
         if !line.trim().is_empty() && self.history.back() != Some(&line) {
             if self.history.len() == HISTORY {
@@ -251,6 +260,7 @@ impl Editor {
 
     fn insert(&mut self, text: &[char]) -> Action {
         if self.line.len() + text.len() > MAX_LINE {
+            self.is_cut = true;
             return Action::Show("\x07".into());
         }
         let at_end = self.cursor == self.line.len();
@@ -260,7 +270,7 @@ impl Editor {
         if at_end && self.left == self.window() {
             // The rest of the row is unchanged, so that slow lines and logs get only the typed
             // text.
-            return Action::Show(text.iter().collect());
+            return Action::Show(displayed(text));
         }
         self.redraw()
     }
@@ -351,6 +361,8 @@ impl Editor {
     }
 
     fn redraw(&mut self) -> Action {
+        // A line that was cleared begins anew.
+        self.is_cut &= !self.line.is_empty();
         self.left = self.window();
         Action::Show(self.shown())
     }
@@ -358,7 +370,7 @@ impl Editor {
     /// The present prompt and line, from the first column.
     fn shown(&self) -> String {
         let end = self.line.len().min(self.left + self.width());
-        let visible: String = self.line[self.left..end].iter().collect();
+        let visible = displayed(&self.line[self.left..end]);
         let back = end - self.cursor.min(end);
         let mut shown = format!("\r{}{visible}\x1b[K", self.prompt);
         if back > 0 {
@@ -366,6 +378,13 @@ impl Editor {
         }
         shown
     }
+}
+
+/// Characters as they are shown, one column each: a tab is one blank.
+fn displayed(text: &[char]) -> String {
+    text.iter()
+        .map(|c| if *c == '\t' { ' ' } else { *c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -452,6 +471,10 @@ mod tests {
                     Action::Show(text) => self.screen.show(&text),
                     Action::Line(line, _) => {
                         self.lines.push(line);
+                        self.begin();
+                    }
+                    Action::Cut(_) => {
+                        self.lines.push("CUT".into());
                         self.begin();
                     }
                     Action::Cancel(_) => self.begin(),
@@ -561,5 +584,17 @@ mod tests {
         );
         t.keys(&"z".repeat(5000));
         assert_eq!(t.editor.line.len(), MAX_LINE);
+        t.keys("\r");
+        assert_eq!(t.lines, ["CUT"], "a line is run without its end");
+        t.keys(&"z".repeat(MAX_LINE)).keys("\r");
+        assert_eq!(t.lines.pop().unwrap().len(), MAX_LINE);
+        t.keys(&"z".repeat(5000)).keys("\x15a").check("> a", "a");
+    }
+
+    #[test]
+    fn a_tab_is_a_tab_and_takes_one_column() {
+        let mut t = Terminal::new();
+        t.keys("a\tb").check("> a b", "a\tb");
+        t.keys("a\tb\x01c").check("> ca b", "ca\tb");
     }
 }

@@ -10,6 +10,9 @@ use alloc::vec::Vec;
 
 use crate::parse::{parse, Command, Fault, CONTINUED};
 
+/// Most bytes of a command of several lines. What is longer is not run, nor is any line of it.
+pub const MAX_TEXT: usize = 64 << 10;
+
 /// Stands before a command that gets the shell's power over the machine.
 pub const TRUST: &str = "trust";
 /// Stands before a command whose time is told.

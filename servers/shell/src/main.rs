@@ -21,9 +21,9 @@ mod progress;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use fermata_shell::editor::{Action, Editor};
+use fermata_shell::editor::{Action, Editor, MAX_LINE};
 use fermata_shell::jobs::{Jobs, Manager, State};
-use fermata_shell::line::{self, Item, What, When};
+use fermata_shell::line::{self, Item, What, When, MAX_TEXT};
 use fermata_shell::parse::Command;
 use programs::Managers;
 use proto::Error;
@@ -50,13 +50,12 @@ const NOBODY: console::Job = 0;
 /// How long to wait for the last output to leave the machine, in nanoseconds.
 const DRAIN: u64 = 60_000_000_000;
 
-/// Most bytes of a command of several lines.
-const MAX_TEXT: usize = 64 << 10;
-
 /// The result of reading a line from the console.
 enum Typed {
     /// A line.
     Line(String),
+    /// A line of which the end is missing.
+    Cut,
     /// The line was given up by Ctrl-C.
     Cancelled,
     /// The end of input.
@@ -296,6 +295,8 @@ impl Shell {
             // Events for a command that has just ended are dropped.
             self.was_interrupted();
             let mut text = String::new();
+            // Whether the command is too long. Its lines are read on, since none of them is to be run.
+            let mut is_refused = false;
             loop {
                 let prompt = match text.is_empty() {
                     true => format!("fermata:{}$ ", self.cwd),
@@ -304,24 +305,56 @@ impl Shell {
                 let line = self.read_line(&mut editor, &prompt);
                 let _ = self.console.set_mode(Mode::Cooked);
                 match line {
-                    Typed::Line(line) => text.push_str(&line),
+                    Typed::Line(line) if !is_refused => text.push_str(&line),
+                    Typed::Line(_) => {}
+                    Typed::Cut => {
+                        self.refuse(&format!("a line has at most {MAX_LINE} characters"));
+                        if text.is_empty() {
+                            break;
+                        }
+                        is_refused = true;
+                    }
                     Typed::Cancelled => break,
                     Typed::End if text.is_empty() => {
                         self.exit = Some(self.status);
                         break;
                     }
+                    Typed::End if is_refused => break,
                     Typed::End => {
                         self.run(&text, true);
                         break;
                     }
                 }
-                if self.run(&text, text.len() > MAX_TEXT) {
-                    break;
+                if !is_refused {
+                    if self.run(&text, false) {
+                        break;
+                    }
+                    is_refused = self.is_too_long(&text);
+                    text.push('\n');
                 }
-                text.push('\n');
+                if is_refused {
+                    say("shell: Ctrl-C ends the command\n");
+                }
                 let _ = self.console.set_mode(Mode::Raw);
             }
         }
+    }
+
+    /// Refuses a command.
+    fn refuse(&mut self, why: &str) {
+        say(&format!("shell: {why}: the command is not run\n"));
+        self.status = USAGE;
+    }
+
+    /// Refuses a command that has become too long.
+    fn is_too_long(&mut self, text: &str) -> bool {
+        let is_too_long = text.len() > MAX_TEXT;
+        if is_too_long {
+            self.refuse(&format!(
+                "a command of several lines has at most {MAX_TEXT} bytes"
+            ));
+        }
+        is_too_long
     }
 
     /// A line from the console.
@@ -345,6 +378,10 @@ impl Shell {
                 Action::Line(line, text) => {
                     say(&text);
                     return Typed::Line(line);
+                }
+                Action::Cut(text) => {
+                    say(&text);
+                    return Typed::Cut;
                 }
                 Action::Cancel(text) => {
                     say(&text);
@@ -373,9 +410,13 @@ impl Shell {
         let mut text = String::new();
         while let Some(line) = lines.next() {
             text.push_str(String::from_utf8_lossy(line).trim_end_matches('\r'));
-            match self.run(&text, lines.peek().is_none() || text.len() > MAX_TEXT) {
-                true => text.clear(),
-                false => text.push('\n'),
+            if self.run(&text, lines.peek().is_none()) {
+                text.clear();
+            } else if self.is_too_long(&text) {
+                // The lines that follow may belong to it.
+                self.exit = Some(self.status);
+            } else {
+                text.push('\n');
             }
             if self.exit.is_some() {
                 return;
