@@ -92,6 +92,9 @@ export Z=3; env | grep '^Z='
 Q=$(echo "it's :)") # a comment's
 echo "$Q"
 > empty; [ -s empty ] || echo empty
+echo first | { sleep 1; cat; } &
+echo second | cat; wait
+ps > listed 2> errors | wc -c; grep -c 'checkpoint$' listed; ls errors
 (sleep 100 | cat) &
 jobs
 kill %1
@@ -120,6 +123,11 @@ if [ $X = 1 ]; then exit_status() { return $1; }; exit_status 4; fi
         "condition 1",
         "it's :)",
         "empty",
+        "second",
+        "first",
+        "0",
+        "1",
+        "errors",
         "[1] running  (sleep 100 | cat)",
         "",
     ];

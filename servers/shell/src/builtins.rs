@@ -144,23 +144,23 @@ impl Shell {
             let sentence = format!("{name}: part of the shell, cannot run in the background");
             return Err(Failure::new(USAGE, sentence));
         }
-        let mut target = Stdio::Console;
+        let target = self.target(command)?.unwrap_or(Stdio::Console);
+        let mut output = Output::new(matches!(target, Stdio::Console));
+        let result = self.builtin_into(builtin, command, &mut output);
+        deliver(name, &target, &mut output)?;
+        result
+    }
+
+    /// Where the output of a builtin goes by its redirections, if it has one for it. All their files are made.
+    pub(crate) fn target(&self, command: &Command) -> Result<Option<Stdio>, Failure> {
+        let mut target = None;
         for redirection in &command.redirections {
             let stdio = self.redirect(redirection)?;
             if redirection.stream == 1 {
-                target = stdio;
+                target = Some(stdio);
             }
         }
-        let mut output = Output::new(matches!(target, Stdio::Console));
-        let result = self.builtin_into(builtin, command, &mut output);
-        let delivered = deliver(&target, &output);
-        if let Some(file) = &output.file {
-            let _ = fs::unlink(file);
-        }
-        match delivered {
-            Ok(()) => result,
-            Err(error) => Err(format!("{name}: {}", error.text()).into()),
-        }
+        Ok(target)
     }
 
     /// Runs a builtin, whose output is to go elsewhere.
@@ -217,8 +217,18 @@ fn wrong() -> Failure {
     Failure::new(USAGE, String::new())
 }
 
+/// Moves the output of a builtin to its target.
+pub(crate) fn deliver(name: &str, target: &Stdio, output: &mut Output) -> Result<(), Failure> {
+    let written = write(target, output);
+    output.text.clear();
+    if let Some(file) = output.file.take() {
+        let _ = fs::unlink(&file);
+    }
+    written.map_err(|error| format!("{name}: {}", error.text()).into())
+}
+
 /// Writes the output of a builtin.
-fn deliver(target: &Stdio, output: &Output) -> Result<(), Error> {
+fn write(target: &Stdio, output: &Output) -> Result<(), Error> {
     let text = output.text.as_str();
     if text.is_empty() && output.file.is_none() {
         return Ok(());

@@ -156,6 +156,7 @@ impl Shell {
         let Some(builtin) = builtins::find(&command.words[0]) else {
             return Ok(0);
         };
+        let target = self.target(command)?;
         let mut output = builtins::Output::new(false);
         let result = self.builtin_into(builtin, command, &mut output);
         if output.is_passed && (self.interrupted || !matches!(result, Ok(0))) {
@@ -168,11 +169,9 @@ impl Shell {
         }
         // The command's error is reported, and the rest gets the output that there is.
         self.told(result);
-        if let Some(file) = output.file {
-            let result = self.posix(rest, background, Some(file.clone()));
-            // Its reader has it open by now.
-            let _ = fs::unlink(&file);
-            return result;
+        if let Some(target) = target {
+            let delivered = builtins::deliver(&command.words[0], &target, &mut output);
+            self.told(delivered.map(|()| 0));
         }
         let flags = Flags {
             create: true,
@@ -184,9 +183,16 @@ impl Shell {
             File::open(&path, flags, 0o644)?.write_all(0, output.text.as_bytes())?;
             Ok(path)
         };
-        let path =
-            write().map_err(|error| Failure::from(format!("its input: {}", error.text())))?;
-        self.posix(rest, background, Some(path))
+        let path = match output.file {
+            Some(file) => file,
+            None => {
+                write().map_err(|error| Failure::from(format!("its input: {}", error.text())))?
+            }
+        };
+        let result = self.posix(rest, background, Some(path.clone()));
+        // Its reader has it open by now, and the next command's input is another file.
+        let _ = fs::unlink(&path);
+        result
     }
 }
 
