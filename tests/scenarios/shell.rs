@@ -16,6 +16,11 @@ cat /tmp/c
 cd /tmp; pwd
 echo relative > ./d; cat d
 ls
+cd /; cd -
+cd d; cd -; cd -
+mkdir e; touch -- -f e/g; cp -- -f -h; mv -- -h h; cmp -- -f h; rm -- -f h; cd e; rm -rf .. . ; cd -; ls e
+sleep 0.0001m
+rm e/g; rmdir -- e; ls
 echo one \
   line "in two
  or \
@@ -23,7 +28,10 @@ three"
 "#;
     let output = ctx.run(Run::script(script))?;
     output.expect_status(0)?.expect_stdout(
-        "single # quotes double \" quotes back slash\none\ntwo\none\none\ntwo\ntwo\n/tmp\nrelative\na\nb\nc\nd\none line in two\n or three\n",
+        "single # quotes double \" quotes back slash\none\ntwo\none\none\ntwo\ntwo\n/tmp\nrelative\na\nb\nc\nd\n\
+         /tmp\ncd: d: not a directory\n/\n/tmp\n\
+         rm: ..: '.', '..' and '/' are not removed\nrm: .: '.', '..' and '/' are not removed\n/tmp\ng\n\
+         a\nb\nc\nd\none line in two\n or three\n",
     )?;
     Ok(())
 }

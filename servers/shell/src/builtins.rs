@@ -90,7 +90,7 @@ const BUILTINS: [Builtin; 14] = [
         "let a stopped job go on in the background",
         bg,
     ),
-    builtin("cd", "[DIRECTORY]", "change the working directory", cd),
+    builtin("cd", "[DIRECTORY|-]", "change the working directory, or back", cd),
     builtin(
         "checkpoint",
         "[-v] [--files] [--stop] [--cut] [--compress] [--parent IMAGE] JOB... FILE|-",
@@ -288,16 +288,24 @@ fn pwd(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u
     Ok(0)
 }
 
-fn cd(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+fn cd(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    let before = shell.before.clone();
     let word = match arguments {
         [] => "/",
+        [word] if word == "-" => {
+            let before = before.as_deref();
+            before.ok_or_else(|| "-: this is the first directory".to_string())?
+        }
         [word] => word,
         _ => return Err(wrong()),
     };
     let path = clean_path(&shell.cwd, word);
     match fs::stat(&path, true) {
         Ok(attr) if attr.mode & mode::TYPE == mode::DIRECTORY => {
-            shell.cwd = path;
+            if arguments.first().is_some_and(|word| word == "-") {
+                let _ = writeln!(output, "{path}");
+            }
+            shell.change_to(path);
             Ok(0)
         }
         Ok(_) => Err(format!("{word}: {}", Error::NotDirectory.text()).into()),

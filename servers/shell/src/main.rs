@@ -90,6 +90,8 @@ struct Shell {
     interactive: bool,
     /// Working directory: absolute and without dots.
     cwd: String,
+    /// The one before, for `cd -`.
+    before: Option<String>,
     jobs: Jobs,
     managers: Managers,
     /// The POSIX shell, once it has been found.
@@ -120,6 +122,7 @@ impl Shell {
         Ok(Shell {
             interactive,
             cwd: "/".into(),
+            before: None,
             jobs: Jobs::new(),
             managers: Managers::new(thread),
             posix: None,
@@ -128,6 +131,11 @@ impl Shell {
             interrupted: false,
             exit: None,
         })
+    }
+
+    /// Changes the working directory.
+    fn change_to(&mut self, path: String) {
+        self.before = Some(core::mem::replace(&mut self.cwd, path));
     }
 
     /// Runs the commands of a text; the status is that of the last one. Returns false, and runs nothing, if the text

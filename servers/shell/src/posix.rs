@@ -129,7 +129,7 @@ impl Shell {
         };
         match directory {
             Some(directory) if directory != self.cwd && is_directory(directory) => {
-                self.cwd = clean_path("/", directory);
+                self.change_to(clean_path("/", directory));
             }
             _ => {}
         }

@@ -55,10 +55,24 @@ pub fn join(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.trim_end_matches('/'))
 }
 
-/// A duration in seconds, with decimals, as nanoseconds. Fractions of a nanosecond are dropped; a duration that is too
-/// long becomes the longest possible.
+/// Whether a path names a directory that is not removed with all that is in it: the root, the one in which the program
+/// is or one above it, which nobody means who has made a mistake with a pattern.
+#[must_use]
+pub fn is_kept(path: &str) -> bool {
+    !path.is_empty() && matches!(base_name(path), "" | "." | "..")
+}
+
+/// A duration as nanoseconds: in seconds, with decimals, or in what the letter behind it says (`s`, `m`, `h`, `d`).
+/// Fractions of a nanosecond are dropped; a duration that is too long becomes the longest possible.
 #[must_use]
 pub fn duration(text: &str) -> Option<u64> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let unit = units
+        .into_iter()
+        .find(|(letter, _)| text.ends_with(*letter));
+    let text = text
+        .strip_suffix(|c| unit.is_some_and(|(letter, _)| letter == c))
+        .unwrap_or(text);
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(fraction) || whole.is_empty() && fraction.is_empty() {
@@ -76,7 +90,7 @@ pub fn duration(text: &str) -> Option<u64> {
         ns = ns.saturating_add(u64::from(digit - b'0') * place);
         place /= 10;
     }
-    Some(ns)
+    Some(ns.saturating_mul(unit.map_or(1, |(_, seconds)| seconds)))
 }
 
 /// An exit status: 0 to 255.
@@ -238,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn directories_that_are_kept() {
+        for path in ["/", "//", ".", "..", "./", "../..", "/tmp/..", "a/."] {
+            assert!(is_kept(path), "{path}");
+        }
+        for path in ["", "...", ".a", "/tmp", "../a/", "a..", "./a"] {
+            assert!(!is_kept(path), "{path}");
+        }
+    }
+
+    #[test]
     fn durations() {
         assert_eq!(duration("10"), Some(10_000_000_000));
         assert_eq!(duration("0.25"), Some(250_000_000));
@@ -245,7 +269,14 @@ mod tests {
         assert_eq!(duration("1."), Some(1_000_000_000));
         assert_eq!(duration("0.0000000019"), Some(1));
         assert_eq!(duration("99999999999999999999"), Some(u64::MAX));
-        for text in ["", ".", "-1", "1s", "1.2.3", "+1", "1e3", " 1"] {
+        assert_eq!(duration("2s"), Some(2_000_000_000));
+        assert_eq!(duration("0.5m"), Some(30_000_000_000));
+        assert_eq!(duration("1h"), duration("3600"));
+        assert_eq!(duration("1d"), duration("24h"));
+        assert_eq!(duration("9999999999999d"), Some(u64::MAX));
+        for text in [
+            "", ".", "-1", "s", ".m", "1ms", "1ss", "1.2.3", "+1", "1e3", " 1",
+        ] {
             assert_eq!(duration(text), None, "{text}");
         }
     }

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use fermata_shell::jobs::Manager;
 use fermata_shell::list;
 use fermata_shell::text::{
-    absolute_path, base_name, date, duration, echo, join, mode_text, options,
+    absolute_path, base_name, date, duration, echo, is_kept, join, mode_text, options,
 };
 use fermata_shell::ways::{self, PIPE};
 use proto::Error;
@@ -82,9 +82,11 @@ fn main() -> u8 {
         "processes" => processes(arguments),
         "restore" => restore(arguments),
         "rm" => rm(arguments),
-        "rmdir" => each(name, arguments, |path| fs::rmdir(&place(path))),
+        "rmdir" => {
+            paths(arguments).and_then(|paths| each(name, paths, |path| fs::rmdir(&place(path))))
+        }
         "sleep" => sleep(arguments),
-        "touch" => each(name, arguments, touch),
+        "touch" => paths(arguments).and_then(|paths| each(name, paths, touch)),
         "true" => Ok(()),
         _ => Err(usage("tools NAME [ARGUMENT]...")),
     };
@@ -100,6 +102,12 @@ fn main() -> u8 {
         }
         Err(Failure::Status(status)) => status,
     }
+}
+
+/// The arguments of a program without options. A path that begins with `-` stands behind `--`.
+fn paths(arguments: &[String]) -> Result<&[String], Failure> {
+    let (_, paths) = options(arguments, "").map_err(Failure::Usage)?;
+    Ok(paths)
 }
 
 /// Does something for each path; goes on after a failure.
@@ -341,7 +349,7 @@ fn restore(arguments: &[String]) -> Done {
 
 fn sleep(arguments: &[String]) -> Done {
     let [text] = arguments else {
-        return Err(usage("sleep SECONDS"));
+        return Err(usage("sleep NUMBER[s|m|h|d]"));
     };
     let Some(ns) = duration(text) else {
         return Err(Failure::Usage(format!("{text}: not a number of seconds")));
@@ -395,7 +403,7 @@ fn cat(arguments: &[String]) -> Done {
 }
 
 fn cmp(arguments: &[String]) -> Done {
-    let [a, b] = arguments else {
+    let [a, b] = paths(arguments)? else {
         return Err(usage("cmp FILE FILE"));
     };
     let mut readers = (
@@ -437,10 +445,13 @@ fn is_directory(path: &str) -> bool {
 /// source's name in it.
 fn into_last(
     name: &str,
-    paths: &[String],
+    arguments: &[String],
     action: impl Fn(&str, &str) -> Result<(), Error>,
 ) -> Done {
-    let Some((to, from)) = paths.split_last().filter(|(_, from)| !from.is_empty()) else {
+    let Some((to, from)) = paths(arguments)?
+        .split_last()
+        .filter(|(_, from)| !from.is_empty())
+    else {
         return Err(usage(&format!("{name} FROM... TO")));
     };
     let directory = is_directory(to);
@@ -562,10 +573,27 @@ fn rm(arguments: &[String]) -> Done {
     if paths.is_empty() && force {
         return Ok(());
     }
-    each("rm", paths, |path| match remove(&place(path), recursive) {
-        Err(Error::NotFound) if force => Ok(()),
-        result => result,
-    })
+    let is_kept = |path: &String| recursive && is_kept(path);
+    let mut done = Ok(());
+    for path in paths.iter().filter(|path| is_kept(path)) {
+        say("rm", &format!("{path}: '.', '..' and '/' are not removed"));
+        done = Err(Failure::Status(1));
+    }
+    let others: Vec<String> = paths
+        .iter()
+        .filter(|path| !is_kept(path))
+        .cloned()
+        .collect();
+    if others.is_empty() && done.is_err() {
+        return done;
+    }
+    each("rm", &others, |path| {
+        match remove(&place(path), recursive) {
+            Err(Error::NotFound) if force => Ok(()),
+            result => result,
+        }
+    })?;
+    done
 }
 
 /// Removes a file, or a directory with everything in it.
