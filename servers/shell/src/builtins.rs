@@ -470,6 +470,11 @@ fn wait(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
                     Wait::Ended(ended) => {
                         status = ended;
                         shell.jobs.set_state(number, State::Ended(ended));
+                        // It got the Ctrl-C, which is for the rest of the line, too.
+                        if ended == INTERRUPTED {
+                            shell.jobs.know(number);
+                            return Ok(INTERRUPTED);
+                        }
                         break;
                     }
                     Wait::Interrupt => return Ok(INTERRUPTED),

@@ -80,6 +80,8 @@ enum Open {
     Case,
     Brace,
     Parenthesis,
+    /// `[[` of bash.
+    Test,
 }
 
 /// Finds the ends of commands.
@@ -89,6 +91,8 @@ struct Scanner<'a> {
     open: Vec<Open>,
     /// Whether a word here would be the name of a command.
     command: bool,
+    /// Whether a word here would be the name behind `function`.
+    function: bool,
     /// Here documents that begin in the next line: the line that ends each, and whether tabs before it are dropped.
     documents: Vec<(String, bool)>,
     pieces: Vec<Piece>,
@@ -154,7 +158,8 @@ impl Scanner<'_> {
                     if self.open.is_empty() {
                         self.pipe.get_or_insert(self.at);
                     }
-                    self.at += 1;
+                    // Bash has `|&`, by which errors go through the pipe, too.
+                    self.at += if self.rest().starts_with("|&") { 2 } else { 1 };
                     self.command = true;
                 }
                 '(' => {
@@ -313,8 +318,16 @@ impl Scanner<'_> {
             // A character that is no part of a word, where one should be.
             return Ok(());
         }
-        if core::mem::take(&mut self.command) && plain {
-            let word = self.text[start..self.at].replace(CONTINUED, "");
+        let begins = core::mem::take(&mut self.command);
+        let word = self.text[start..self.at].replace(CONTINUED, "");
+        if core::mem::take(&mut self.function) {
+            // The body of the function follows.
+            self.command = true;
+        } else if self.open.contains(&Open::Test) {
+            if word == "]]" && self.open.last() == Some(&Open::Test) {
+                self.open.pop();
+            }
+        } else if begins && plain {
             self.keyword(&word);
         }
         Ok(())
@@ -327,11 +340,16 @@ impl Scanner<'_> {
             "for" | "select" => (Some(Open::Loop), None, false),
             "case" => (Some(Open::Case), None, false),
             "{" => (Some(Open::Brace), None, true),
+            "[[" => (Some(Open::Test), None, false),
             "fi" => (None, Some(Open::If), false),
             "done" => (None, Some(Open::Loop), false),
             "esac" => (None, Some(Open::Case), false),
             "}" => (None, Some(Open::Brace), false),
             "then" | "else" | "elif" | "do" | "!" | "time" | "trust" => (None, None, true),
+            "function" => {
+                self.function = true;
+                return;
+            }
             _ => return,
         };
         self.command = command;
@@ -411,6 +429,7 @@ pub fn read(
         at: 0,
         open: Vec::new(),
         command: true,
+        function: false,
         documents: Vec::new(),
         pieces: Vec::new(),
         start: 0,
@@ -539,7 +558,8 @@ fn what_is(
     let first = parse(text[piece.start..pipe].trim());
     if let Ok([command]) = first.as_deref() {
         if is_builtin(&command.words[0]) {
-            let rest = text[pipe + 1..piece.end].trim();
+            // Errors of the shell's own commands are told to the user in any case.
+            let rest = text[pipe..piece.end].trim_start_matches(['|', '&']).trim();
             return Ok(Some(What::Piped(command.clone(), rest.into())));
         }
     }
@@ -635,6 +655,25 @@ mod tests {
             shown("for x in 1 2; do a; done & ps"),
             ["sh for x in 1 2; do a; done &", "own ps"]
         );
+    }
+
+    #[test]
+    fn what_bash_has_is_not_cut() {
+        for line in [
+            "a |& b",
+            "[[ -f a && -f b ]]",
+            "[[ a < b || ( $c == if && d =~ ^(x|y)$ ) ]] && echo $e",
+            "if [[ a && b ]]; then c; fi",
+            "function f { a; b; }",
+            "function f() { a; b; }",
+            "function if { a; b; }",
+        ] {
+            assert_eq!(shown(line), [format!("sh {line}")], "{line}");
+        }
+        assert_eq!(shown("ps |& a"), ["own ps | a"]);
+        assert_eq!(shown("[[ a || b ]]; ps"), ["sh [[ a || b ]]", "own ps"]);
+        assert_eq!(read("[[ a &&", false, is_builtin), Ok(None));
+        assert_eq!(shown("echo [[ a"), ["own echo [[ a"]);
     }
 
     #[test]
