@@ -96,6 +96,7 @@ cat <<END | tr a-z A-Z
 here $X
 END
 export Z=3; env | grep '^Z='
+busybox sh -c 'echo Z is $Z'
 [ -f /nothing ] && A=1; echo condition $X
 Q=$(echo "it's :)") # a comment's
 echo "$Q"
@@ -128,6 +129,7 @@ if [ $X = 1 ]; then exit_status() { return $1; }; exit_status 4; fi
         "3",
         "HERE 1",
         "Z=3",
+        "Z is 3",
         "condition 1",
         "it's :)",
         "empty",

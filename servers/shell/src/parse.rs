@@ -321,7 +321,7 @@ impl Lexer<'_> {
 }
 
 /// Whether a variable could have this name.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())

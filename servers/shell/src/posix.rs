@@ -2,7 +2,7 @@
 //!
 //! Each command is a process of its own. Variables and the working directory are passed from one to the next in
 //! files, which the POSIX shell writes at its end: the variables, which the next one reads at its beginning and this
-//! shell does not, and the command's [`turn`]. Functions and aliases last for one command.
+//! shell passes to programs, and the command's [`turn`]. Functions and aliases last for one command.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -27,6 +27,8 @@ const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
 const DIRECTORY: &str = "/run/shell";
 /// The file of the variables that commands have set.
 const VARIABLES: &str = "/run/shell/variables";
+/// Most bytes of them that go to programs that no POSIX shell starts; if there are more none do.
+const EXPORTED_ROOM: usize = 16 << 10;
 /// The argument of the POSIX shell: the script is in a variable, so that lists of processes show the command.
 const START: &str = "eval \"$RUN\"";
 
@@ -43,16 +45,26 @@ fn begin_turn() -> Result<String, Error> {
     Ok(path)
 }
 
-/// What is in the file of a turn, which any program could have written. `None` if there is none, or it is longer than
-/// with a path.
-fn said(path: &str) -> Option<Left> {
+/// The contents of a file that any program could have written. `None` if there is none, or it is longer than that.
+fn contents(path: &str, room: usize) -> Option<Vec<u8>> {
     let file = File::open(path, Flags::default(), 0).ok()?;
     let opened = file.opened();
     let is_file = opened.mode & mode::TYPE == mode::FILE;
-    if !is_file || opened.size > (BEGUN.len() + 1 + PATH_ROOM) as u64 {
+    if !is_file || opened.size > room as u64 {
         return None;
     }
-    turn::left(&file.read_whole().ok()?)
+    file.read_whole().ok()
+}
+
+/// What is in the file of a turn.
+fn said(path: &str) -> Option<Left> {
+    turn::left(&contents(path, BEGUN.len() + 1 + PATH_ROOM)?)
+}
+
+/// The variables that commands have exported, for the environment of programs that this shell starts itself.
+pub(crate) fn exported() -> Vec<String> {
+    let file = contents(VARIABLES, EXPORTED_ROOM);
+    file.map(|file| turn::variables(&file)).unwrap_or_default()
 }
 
 impl Shell {
@@ -98,7 +110,7 @@ impl Shell {
             path: shell,
             manager: Manager::Linux,
             args,
-            env: Some(format!("RUN={script}")),
+            env: vec![format!("RUN={script}")],
             stdio,
             source,
             background,

@@ -17,6 +17,7 @@ use rt::process::{Client, Process};
 use rt::sys;
 use services::process::{Info, Pid, Start, Status, Stdio};
 
+use crate::posix;
 use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
 /// The directories of programs that are called by name alone.
@@ -194,8 +195,8 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
     pub(crate) manager: Manager,
     pub(crate) args: Vec<String>,
-    /// An addition to its usual environment.
-    pub(crate) env: Option<String>,
+    /// What its environment has beside the usual, or instead of it.
+    pub(crate) env: Vec<String>,
     pub(crate) stdio: Vec<Stdio>,
     /// The text that the user has typed.
     pub(crate) source: &'a str,
@@ -326,12 +327,17 @@ impl Shell {
     pub(crate) fn program(&mut self, command: &Command, trusted: bool) -> Result<u8, Failure> {
         let name = command.words[0].as_str();
         let program = self.find_program(&command.words)?;
+        // As for a command that a POSIX shell runs: a trusted one believes no file that any program can write.
+        let env = match program.manager {
+            Manager::Linux if !trusted => posix::exported(),
+            _ => Vec::new(),
+        };
         self.start(&Request {
             name,
             path: &program.path,
             manager: program.manager,
             args: command.words.clone(),
-            env: None,
+            env,
             stdio: self.streams(command)?,
             source: &command.source,
             background: command.background,
@@ -342,10 +348,14 @@ impl Shell {
     /// Starts a program; waits for it unless it runs in the background.
     pub(crate) fn start(&mut self, request: &Request) -> Result<u8, Failure> {
         let Request { name, manager, .. } = *request;
+        let is_set = |usual: &&&str| {
+            let name = usual.split('=').next();
+            request.env.iter().any(|set| set.split('=').next() == name)
+        };
+        let usual = ENVIRONMENT.iter().filter(|usual| !is_set(usual));
         let start = Start {
             args: request.args.clone(),
-            env: ENVIRONMENT
-                .iter()
+            env: usual
                 .map(ToString::to_string)
                 .chain(request.env.clone())
                 .collect(),

@@ -6,6 +6,9 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::parse::is_name;
 
 /// What is in the file of a turn at first. It is there so that the rest needs no memory that may not be there: without
 /// the rest the command has ended the shell.
@@ -83,6 +86,107 @@ pub fn left(file: &[u8]) -> Option<Left> {
 pub fn ends(command: &str, interactive: bool) -> bool {
     let mut words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
     !interactive || words.any(|word| word == "exit")
+}
+
+/// Variables that are of the shell that has written them, not of what it passes on.
+const ITS_OWN: [&str; 5] = ["_", "OLDPWD", "PWD", "RUN", "SHLVL"];
+
+/// The exported variables, each as `NAME=value`, in what `export -p` of a POSIX shell has written. What bash alone has,
+/// such as arrays, is left out; no text is an error, since any program could have written it.
+#[must_use]
+pub fn variables(file: &[u8]) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut words = Words { rest: file };
+    // Whether the words behind `export` are those of a variable.
+    let mut is_plain = false;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "export" | "declare" => is_plain = true,
+            word if word.starts_with('-') => is_plain &= !word.contains(['a', 'A']),
+            word => {
+                let named = word.split_once('=').filter(|(name, _)| is_name(name));
+                let is_passed = named.is_some_and(|(name, _)| !ITS_OWN.contains(&name));
+                if core::mem::take(&mut is_plain) && is_passed {
+                    all.push(word.into());
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The words of a text, without their quotes.
+struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl Words<'_> {
+    fn bump(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    /// The character that an escape in `$'...'` stands for.
+    fn escape(&mut self) -> Option<u8> {
+        Some(match self.bump()? {
+            b'a' => 7,
+            b'b' => 8,
+            b'e' | b'E' => 27,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 11,
+            first @ b'0'..=b'7' => {
+                let mut value = first - b'0';
+                for _ in 0..2 {
+                    match self.rest.first() {
+                        Some(digit @ b'0'..=b'7') => {
+                            value = value.wrapping_mul(8).wrapping_add(digit - b'0');
+                            self.bump();
+                        }
+                        _ => break,
+                    }
+                }
+                value
+            }
+            other => other,
+        })
+    }
+
+    /// The next word; `None` at the end of the text, also if that is within quotes.
+    fn next(&mut self) -> Option<String> {
+        while self.rest.first().is_some_and(u8::is_ascii_whitespace) {
+            self.bump();
+        }
+        let mut word = Vec::new();
+        let mut quote = None;
+        let mut is_begun = false;
+        loop {
+            let Some(byte) = self.bump() else {
+                return match is_begun && quote.is_none() {
+                    true => Some(String::from_utf8_lossy(&word).into_owned()),
+                    false => None,
+                };
+            };
+            is_begun = true;
+            match (quote, byte) {
+                (None, byte) if byte.is_ascii_whitespace() => {
+                    return Some(String::from_utf8_lossy(&word).into_owned());
+                }
+                (None, b'\'' | b'"') => quote = Some(byte),
+                (None, b'$') if self.rest.first() == Some(&b'\'') => {
+                    self.bump();
+                    quote = Some(b'$');
+                }
+                (Some(b'\''), b'\'') | (Some(b'"'), b'"') | (Some(b'$'), b'\'') => quote = None,
+                (Some(b'$'), b'\\') => word.push(self.escape()?),
+                (None | Some(b'"'), b'\\') => word.push(self.bump()?),
+                (_, byte) => word.push(byte),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +305,53 @@ mod tests {
                 "a command keeps something out of its turn in {shell}"
             );
             fs::remove_dir_all(place).unwrap();
+        }
+    }
+
+    #[test]
+    fn exported_variables_are_read() {
+        for shell in shells() {
+            let place = place("variables", shell);
+            let values = [
+                "a",
+                "",
+                "it's \"$q\" `b` \\\\ \\n",
+                "two\nlines\n",
+                "\t\u{1b}é",
+                "A='b' export C=d",
+            ];
+            let mut command = String::from("unset -v N; N=; A=1; unset A; ");
+            let mut expected = Vec::new();
+            for (number, value) in values.iter().enumerate() {
+                let quoted = value.replace('\'', "'\\''");
+                command.push_str(&format!("V{number}='{quoted}'; "));
+                expected.push(format!("V{number}={value}"));
+            }
+            assert_eq!(run(shell, &place, &command).0, 0);
+            let mut all = variables(&fs::read(place.join("variables")).unwrap());
+            assert!(all.contains(&"N=".into()), "{all:?}");
+            assert!(!all
+                .iter()
+                .any(|one| one.starts_with("PWD=") || one.starts_with("A=")));
+            all.retain(|one| one.starts_with('V'));
+            all.sort();
+            assert_eq!(
+                all, expected,
+                "what {shell} has exported is not what is read"
+            );
+            fs::remove_dir_all(place).unwrap();
+        }
+        let bash = b"declare -ax A=([0]=\"b\")\ndeclare -x B\ndeclare -rx C=\"d\"\ndeclare -x D=$'\\303\\251\\t'\n";
+        assert_eq!(variables(bash), ["C=d", "D=é\t"]);
+        for text in [
+            "export A='b",
+            "export",
+            "export A=$'\\",
+            "x A=b",
+            "export 1=2",
+            "export -p",
+        ] {
+            assert!(variables(text.as_bytes()).is_empty(), "{text}");
         }
     }
 
