@@ -306,6 +306,7 @@ impl Shell {
             // Whether the command is too long. Its lines are read on, since none of them is to be run.
             let mut is_refused = false;
             loop {
+                let was_refused = is_refused;
                 let prompt = match text.is_empty() {
                     true => format!("fermata:{}$ ", self.cwd),
                     false => "> ".to_string(),
@@ -313,8 +314,8 @@ impl Shell {
                 let line = self.read_line(&mut editor, &prompt);
                 let _ = self.console.set_mode(Mode::Cooked);
                 match line {
-                    Typed::Line(line) if !is_refused => text.push_str(&line),
-                    Typed::Line(_) => {}
+                    Typed::Line(_) | Typed::Cut if is_refused => {}
+                    Typed::Line(line) => text.push_str(&line),
                     Typed::Cut => {
                         self.refuse(&format!("a line has at most {MAX_LINE} characters"));
                         if text.is_empty() {
@@ -340,7 +341,7 @@ impl Shell {
                     is_refused = self.is_too_long(&text);
                     text.push('\n');
                 }
-                if is_refused {
+                if is_refused && !was_refused {
                     say("shell: Ctrl-C ends the command\n");
                 }
                 let _ = self.console.set_mode(Mode::Raw);

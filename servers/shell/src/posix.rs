@@ -19,7 +19,7 @@ use services::fs::PATH_ROOM;
 use services::process::Stdio;
 
 use crate::programs::Request;
-use crate::{builtins, Failure, Shell, INTERRUPTED, NOT_EXECUTABLE, SUSPENDED};
+use crate::{builtins, Failure, Shell, NOT_EXECUTABLE};
 
 /// POSIX shells in order of preference: those that a user has added come first.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
@@ -122,11 +122,8 @@ impl Shell {
             let _ = fs::unlink(&turn);
             if let (Ok(status), Some(left)) = (&ended, left) {
                 self.follow(left.directory.as_deref());
-                // At a prompt Ctrl-C is for the command alone.
-                let goes_on = *status == SUSPENDED || *status == INTERRUPTED && self.interactive;
                 // In a part of a pipe `exit` is for that part.
-                let ends = !left.reached && !is_piped && turn::ends(text, self.interactive);
-                if ends && !goes_on {
+                if !is_piped && turn::ends(&left, text, *status, self.interactive) {
                     self.exit = Some(*status);
                 }
             }

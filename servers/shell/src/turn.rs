@@ -80,12 +80,15 @@ pub fn left(file: &[u8]) -> Option<Left> {
     })
 }
 
-/// Whether the shell ends by a command that did not come to its end. At a prompt a mistake in the command, by which
-/// POSIX shells end as well, is no reason: the command must name `exit`.
+/// Whether the shell ends by a command of this status, because it did not come to its end. At a prompt a mistake in the
+/// command, by which POSIX shells end as well, is no reason, nor is Ctrl-C: the command must name `exit`.
 #[must_use]
-pub fn ends(command: &str, interactive: bool) -> bool {
+pub fn ends(left: &Left, command: &str, status: u8, interactive: bool) -> bool {
+    // A command that a signal has ended, or that was stopped, has said nothing, and did not mean this.
+    let was_killed = status > 128 && left.directory.is_none();
     let mut words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
-    !interactive || words.any(|word| word == "exit")
+    let is_meant = !interactive || status != 130 && words.any(|word| word == "exit");
+    !left.reached && !was_killed && is_meant
 }
 
 /// Variables that are of the shell that has written them, not of what it passes on.
@@ -376,8 +379,19 @@ mod tests {
 
     #[test]
     fn a_mistake_at_the_prompt_does_not_end_the_shell() {
-        assert!(!ends("echo ${X?}; exit_with 1; pre-exit", true));
-        assert!(ends("if ! a; then exit 1; fi", true));
-        assert!(ends("echo ${X?}", false));
+        let mut left = Left {
+            reached: false,
+            directory: Some("/".into()),
+        };
+        assert!(!ends(&left, "echo ${X?}; exit_with 1; pre-exit", 2, true));
+        assert!(!ends(&left, "sleep 9; exit", 130, true));
+        assert!(ends(&left, "if ! a; then exit 1; fi", 1, true));
+        assert!(ends(&left, "echo ${X?}", 2, false));
+        assert!(ends(&left, "exit 148", 148, false));
+        left.directory = None;
+        assert!(!ends(&left, "kill $$; exit", 143, false));
+        assert!(ends(&left, "exec false", 1, false));
+        left.reached = true;
+        assert!(!ends(&left, "true || exit", 0, true));
     }
 }
