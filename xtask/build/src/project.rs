@@ -290,23 +290,23 @@ impl Project {
     }
 
     /// Builds a program for the host. Returns its path. Prints `what` if that takes long.
-    fn host_program(&self, package: &str, name: &str, what: &str) -> Result<PathBuf, Error> {
+    fn host_program(&self, package: &str, what: &str) -> Result<PathBuf, Error> {
         let (build, config) = (BuildTarget::Host, Config::DEFAULT);
         let mut cargo = self.cargo(build, config, "build");
-        cargo.args(["--quiet", "--package", package, "--bin", name]);
+        cargo.args(["--quiet", "--package", package, "--bin", package]);
         // Libraries have the features that all packages named here want together. With those of the host's tests named, too, what
         // was built for these is used again: the personality alone takes a minute.
         for tested in self.packages()?.iter().filter(|package| package.on_host()) {
             cargo.args(["--package", &tested.name]);
         }
         finish(cargo, what)?;
-        Ok(self.binaries(build, config).join(name))
+        Ok(self.binaries(build, config).join(package))
     }
 
     /// The program that inspects images of checkpoints.
     pub fn image_program(&self) -> Result<PathBuf, Error> {
         let what = "building the program that looks at images";
-        self.host_program("fermata-image", "image", what)
+        self.host_program("fermata-image", what)
     }
 
     /// The packages of the workspace.
