@@ -425,6 +425,14 @@ const fn fits(room: usize) -> bool {
     room >= 2 * DATAGRAM
 }
 
+/// One of the two networks, while the stack's sockets are in use.
+fn one_of<'a>((wire, own): (&'a mut Net, &'a mut Net), which: Which) -> &'a mut Net {
+    match which {
+        Which::Wire => wire,
+        Which::Own => own,
+    }
+}
+
 impl Stack {
     /// A stack without sockets.
     #[must_use]
@@ -477,10 +485,7 @@ impl Stack {
     }
 
     fn net(&mut self, which: Which) -> &mut Net {
-        match which {
-            Which::Wire => &mut self.wire,
-            Which::Own => &mut self.own,
-        }
+        one_of((&mut self.wire, &mut self.own), which)
     }
 
     fn tcp(&mut self, (which, handle): Handle) -> &mut tcp::Socket<'static> {
@@ -603,10 +608,7 @@ impl Stack {
     /// Says at which ports of a network somebody listens, and how many places are free there, if frames have come of
     /// it.
     fn look_at_listeners(&mut self, which: Which) {
-        let net = match which {
-            Which::Wire => &mut self.wire,
-            Which::Own => &mut self.own,
-        };
+        let net = one_of((&mut self.wire, &mut self.own), which);
         if !net.queue.came_some() {
             return;
         }

@@ -1,8 +1,8 @@
 //! Connections: those that are listened for, begun, read, written and closed.
 
 use super::{
-    place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which, CHARGE,
-    CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
+    one_of, place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which,
+    CHARGE, CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -49,10 +49,7 @@ impl Stack {
                 continue;
             };
             for (which, handle) in ready {
-                let net = match which {
-                    Which::Wire => &mut self.wire,
-                    Which::Own => &mut self.own,
-                };
+                let net = one_of((&mut self.wire, &mut self.own), *which);
                 let socket: &mut tcp::Socket<'_> = net.sockets.get_mut(*handle);
                 let ends = socket.local_endpoint().zip(socket.remote_endpoint());
                 if ends.is_some_and(|ends| given_up[*which as usize].contains(&ends)) {
@@ -127,10 +124,7 @@ impl Stack {
             else {
                 continue;
             };
-            let net = match which {
-                Which::Wire => &mut self.wire,
-                Which::Own => &mut self.own,
-            };
+            let net = one_of((&mut self.wire, &mut self.own), *which);
             let socket: &mut tcp::Socket<'_> = net.sockets.get_mut(*handle);
             let size = socket.recv_queue();
             let is_over = socket.state() == tcp::State::TimeWait;
