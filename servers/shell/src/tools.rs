@@ -574,16 +574,12 @@ fn rm(arguments: &[String]) -> Done {
         return Ok(());
     }
     let is_kept = |path: &String| recursive && is_kept(path);
+    let (kept, others): (Vec<String>, Vec<String>) = paths.iter().cloned().partition(is_kept);
     let mut done = Ok(());
-    for path in paths.iter().filter(|path| is_kept(path)) {
+    for path in &kept {
         say("rm", &format!("{path}: '.', '..' and '/' are not removed"));
         done = Err(Failure::Status(1));
     }
-    let others: Vec<String> = paths
-        .iter()
-        .filter(|path| !is_kept(path))
-        .cloned()
-        .collect();
     if others.is_empty() && done.is_err() {
         return done;
     }
