@@ -36,6 +36,118 @@ fn request(w: &World, port: u64, memory: (u64, u64), list: (u64, u64), result: u
     w.thread(0, p.keep(result, RESULT).end(), 8);
 }
 
+/// A message never changes memory that its receiver may only read, in however many pieces it comes, also when the page is
+/// in the receiver's page table already.
+#[test]
+fn what_is_read_only_receives_nothing() {
+    const SEEN: u64 = 0x9000_0000;
+    for (call, wait) in [
+        (Call::Call, Call::ServerWaitReceive),
+        (Call::ClientConnectSendOver, Call::ServerWaitReceive),
+    ] {
+        for listed in [false, true] {
+            let w = World::with_frames(64);
+            let (set, port) = service(&w);
+            let (page, from, room, lists) = (w.page(), w.page(), w.page(), w.page());
+            let at = w.physical(page);
+            let mapping = w.map(0, SEEN, PAGE_SIZE, boot::ROOT_REGION, at);
+            w.ok(Call::MappingProtect, &[mapping, access::READ]);
+            w.words(page, &[77, 78]);
+            w.words(from, &[1, 2]);
+            w.words(lists, &[SEEN, 8, from + 8, 8]);
+            let (memory, count) = if listed { (room, 1) } else { (SEEN, 0) };
+            let receive = [
+                (A0, set),
+                (A6, memory),
+                (A7, 8),
+                (A8, lists),
+                (A9, count),
+                (A10, 0),
+            ];
+            let p = Program::new().load(SEEN, A11).call(wait, &receive).end();
+            w.thread(0, p, 9);
+            w.run();
+            let send = [
+                (A0, port),
+                (A1, from),
+                (A2, 8),
+                (A3, lists + 16),
+                (A4, count),
+                (A5, 0),
+                (A7, 0),
+                (A9, 0),
+                (A10, 0),
+            ];
+            w.thread(0, Program::new().call(call, &send).end(), 8);
+            w.run();
+            let seen = [w.peek(page), w.peek(page + 8)];
+            let case = std::format!("{}, listed: {listed}", call.name());
+            assert_eq!(
+                seen,
+                [77, 78],
+                "S2: what may only be read is written: {case}"
+            );
+        }
+    }
+}
+
+/// A server that has replied owes no reply any more, whichever call it made and whichever way the reply went.
+#[test]
+fn a_reply_ends_the_duty_to_reply() {
+    for (wait, reply, call) in [
+        (Call::ServerWaitReceive, Call::Reply, Call::Call),
+        (
+            Call::ServerWaitReceiveShort,
+            Call::ReplyShort,
+            Call::CallShort,
+        ),
+    ] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (from, room, out, state) = (w.page(), w.page(), w.page(), w.pages(2));
+        let receive = [(A0, set), (A6, room), (A7, 8), (A9, 0), (A10, 0)];
+        let send = [(A1, from), (A2, 8), (A4, 0), (A5, 0)];
+        let p = Program::new()
+            .call(wait, &receive)
+            .call(reply, &send)
+            .keep(out, RESULT)
+            .call(Call::ThreadWaitInterrupt, &[]);
+        let server = w.thread(0, p.end(), 9);
+        w.run();
+        let receive = [(A6, room + 8), (A7, 8), (A9, 0), (A10, 0)];
+        let p = Program::new()
+            .call(call, &[&[(A0, port)], &send[..], &receive[..]].concat())
+            .keep(out + 8, RESULT);
+        w.thread(0, p.end(), 8);
+        w.run();
+        let ends = [out, out + 8].map(|at| Code::from_word(w.peek(at)));
+        assert_eq!(ends, [Code::Ok; 2], "{}", call.name());
+        w.ok(Call::ThreadStop, &[server]);
+        w.ok(Call::ThreadGetState, &[server, state, 0, 0, 0]);
+        let owed = w.peek(state + 8 * SERVER_WORD as u64);
+        assert_eq!(owed, 0, "A3: a reply is owed after {}", reply.name());
+    }
+}
+
+/// A server that waits for a register message is told the length of a request that comes from memory.
+#[test]
+fn a_request_from_memory_has_its_length() {
+    for length in [0, 8, 16, 24, 32, 40, 48] {
+        let w = World::with_frames(48);
+        let (set, port) = service(&w);
+        let (from, out) = (w.page(), w.page());
+        let receive = [(A0, set), (A9, 0), (A10, 0)];
+        let p = Program::new().call(Call::ServerWaitReceiveShort, &receive);
+        w.thread(0, p.keep(out, RESULT).end(), 9);
+        w.run();
+        request(&w, port, (from, length), (0, 0), out + 8);
+        w.run();
+        let seen = w.peek(out);
+        let said = Code::Call as u64 | length << 8;
+        assert_eq!(seen, said, "as much arrives as was sent: {length}");
+    }
+}
+
 /// No part of a request that does not fit is written.
 #[test]
 fn a_request_that_does_not_fit_changes_nothing() {

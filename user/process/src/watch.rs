@@ -695,6 +695,7 @@ mod tests {
 
     #[test]
     fn without_memory_nothing_is_watched_and_nothing_lost() {
+        const UNSEEN: &str = "a program does not notice a debugger";
         let (space, mut all) = (space(), Watched::default());
         let before = space.shown();
         let one = watch(A + 3 * PAGE_SIZE, 8, WRITE);
@@ -702,7 +703,7 @@ mod tests {
             space.room.set(Some(room));
             let set = all.set(&space, one, true, |page| space.find(page));
             assert_eq!(set, Err(Error::NoMemory));
-            assert_eq!(space.shown(), before);
+            assert_eq!(space.shown(), before, "{UNSEEN}");
         }
         space.room.set(None);
         all.set(&space, one, true, |page| space.find(page))
@@ -710,7 +711,7 @@ mod tests {
         all.take_out(&space);
         space.room.set(Some(1));
         assert!(!all.put_back(&space), "it was lost, and nobody is told");
-        assert_eq!(space.shown(), before);
+        assert_eq!(space.shown(), before, "{UNSEEN}");
         space.room.set(None);
         let other = watch(A + PAGE_SIZE, 8, WRITE);
         for one in [one, other] {
@@ -720,7 +721,7 @@ mod tests {
         space.room.set(Some(0));
         let gone = all.set(&space, one, false, |_| None);
         assert_eq!(gone, Err(Error::NoMemory), "who takes one away is told");
-        assert_eq!(space.shown(), before);
+        assert_eq!(space.shown(), before, "{UNSEEN}");
         space.room.set(None);
         all.set(&space, other, true, |page| space.find(page))
             .expect("it was said to be gone, and can be had again");

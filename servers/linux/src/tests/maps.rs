@@ -83,7 +83,11 @@ fn maps_name_the_files_that_are_mapped() {
     let there =
         |rights: &str, offset: u64, name: &str| format!("{rights} {offset:08x} 00:14 {ino} {name}");
     let found = line(&mut process, &mut host, OWN, free);
-    assert_eq!(found, there("r--p", 3 * PAGE, "/tmp/library"));
+    let moved = there("r--p", 3 * PAGE, "/tmp/library");
+    assert_eq!(
+        found, moved,
+        "the place in the file of a mapping that was moved"
+    );
     // Beside it comes what is behind it in the file, and then something else.
     for (page, offset) in [(1, 0), (2, PAGE), (3, 0)] {
         let arguments = [free + page * PAGE, PAGE, 1, PRIVATE | FIXED, fd, offset];
@@ -265,7 +269,12 @@ fn files_that_are_mapped_are_kept_in_bounded_memory() {
         let fd = file(&mut other, &mut another, &long(n));
         places.push(map(&mut other, &mut another, fd, 1, PRIVATE, 0));
         assert_eq!(other.result(&mut another, nr::close, &[fd]), 0);
-        assert_eq!(other.memory().mapped.list().len(), most.min(n + 1));
+        let rule = "S2: nobody takes memory that he is not charged for";
+        assert_eq!(
+            other.memory().mapped.list().len(),
+            most.min(n + 1),
+            "{rule}"
+        );
     }
     assert_eq!(
         other.result(&mut another, nr::munmap, &[places[1], PAGE]),

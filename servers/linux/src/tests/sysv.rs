@@ -288,8 +288,8 @@ fn what_is_given_is_not_lost_by_a_signal() {
         let Outcome::Go { registers: at, .. } = outcome else {
             panic!("{outcome:?}")
         };
-        assert_eq!(at.rip, 0x5000);
         let rule = "S3: nothing is handed to a call that a signal has ended";
+        assert_eq!(at.rip, 0x5000, "{rule}");
         assert!(system.ipcs.wait(child.tid).is_none(), "{rule}");
         let mut frame = [0; 1024];
         host.read_memory(at.rsp, &mut frame).unwrap();
