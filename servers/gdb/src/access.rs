@@ -1,19 +1,20 @@
-//! What an instruction does where it has met a page: how many bytes it reads or writes there.
+//! What an instruction does to the memory operand with which it has met a watched page: how many bytes it reads or
+//! writes.
 //!
-//! The processor tells the first address of an access that fails, and not how long it is. That follows from the
-//! opcode, as in the opcode maps of the processor's manuals. Of an instruction that is not known here (vectors
-//! beyond SSE's and AVX's first map, `xsave`) only the first byte is: [`of`] says so.
+//! The processor reports the first address of a failed access, not its length. The length follows from the opcode, as
+//! in the opcode maps of the processor's manuals. For an instruction that is not in this module's tables (vectors
+//! beyond SSE's and AVX's first map, `xsave`) [`of`] returns `None`, and only the first byte of the access is known.
 use abi::access::{READ, WRITE};
 
 /// Bytes of the longest instruction.
 pub const LONGEST: usize = 15;
 
-/// What the operand in memory is used for.
+/// What an instruction does with its operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Of [`abi::access`].
+    /// Rights of [`abi::access`]: read, write or both.
     pub access: u64,
 }
 
@@ -22,7 +23,7 @@ pub struct Operand {
 pub struct Access {
     /// The first byte.
     pub address: u64,
-    /// How many bytes, and why.
+    /// How many bytes are accessed, and how.
     pub operand: Operand,
 }
 
@@ -32,19 +33,19 @@ const fn op(size: u64, access: u64) -> Option<Operand> {
     Some(Operand { size, access })
 }
 
-/// Prefixes, and what follows from them.
+/// The prefixes of an instruction, and the operand sizes that follow from them.
 #[derive(Clone, Copy, Default)]
 struct Prefixes {
     wide: bool,
     half: bool,
-    /// 0xf2 or 0xf3.
+    /// 0xf2 or 0xf3; 0 for neither.
     repeat: u8,
-    /// The length of vectors: 16 or 32.
+    /// The length of vectors in bytes: 16 or 32.
     vector: u64,
 }
 
 impl Prefixes {
-    /// The size of an operand that has the low bit of its opcode clear if it is a byte.
+    /// The operand's size in bytes for an opcode whose low bit is clear if the operand is a byte.
     const fn size(self, opcode: u8) -> u64 {
         match (opcode & 1, self.wide, self.half) {
             (0, ..) => 1,
@@ -58,7 +59,7 @@ impl Prefixes {
         self.size(1)
     }
 
-    /// A vector, or the scalar that the prefix says.
+    /// The size in bytes of a vector, or of the scalar that the prefix selects.
     const fn scalar(self) -> u64 {
         match self.repeat {
             0xf3 => 4,
@@ -67,7 +68,7 @@ impl Prefixes {
         }
     }
 
-    /// A vector of SSE with the prefix 0x66, one of MMX without.
+    /// The size in bytes of an SSE vector (prefix 0x66) or an MMX one (no prefix).
     const fn packed(self) -> u64 {
         match self.half {
             true => self.vector,
@@ -76,8 +77,8 @@ impl Prefixes {
     }
 }
 
-/// The opcode of an instruction, where it is in memory, and its prefixes: map (1: behind 0x0f), opcode, the byte
-/// behind it.
+/// Decodes the instruction at the start of `code`: the opcode map (0: one byte, 1: behind 0x0f, 2: behind a VEX
+/// prefix), the opcode, the byte behind the opcode, and the prefixes.
 fn opcode(code: &[u8]) -> Option<(u8, u8, u8, Prefixes)> {
     let mut prefixes = Prefixes {
         vector: 16,
@@ -116,7 +117,7 @@ fn opcode(code: &[u8]) -> Option<(u8, u8, u8, Prefixes)> {
             prefixes.half = last & 3 == 1;
             prefixes.repeat = [0, 0, 0xf3, 0xf2][usize::from(last & 3)];
             byte = bytes.next()?;
-            // Those of MMX are not there.
+            // A map of its own, since VEX has no MMX forms.
             2
         }
         _ => 0,
@@ -124,7 +125,7 @@ fn opcode(code: &[u8]) -> Option<(u8, u8, u8, Prefixes)> {
     Some((map, byte, bytes.next()?, prefixes))
 }
 
-/// What the instruction does with its operand in memory. Of one with two that of the two which is not the stack's.
+/// What the instruction does with its operand in memory. If there are two, that is the one which is not on the stack.
 #[must_use]
 pub fn of(code: &[u8]) -> Option<Operand> {
     let (map, opcode, modrm, p) = opcode(code)?;
@@ -160,7 +161,7 @@ fn first(opcode: u8, extension: u8, p: Prefixes) -> Option<Operand> {
     }
 }
 
-/// Of the x87.
+/// The operand of an instruction of the x87 (opcodes 0xd8 to 0xdf).
 fn float(opcode: u8, extension: u8) -> Option<Operand> {
     match (opcode, extension) {
         (0xd8 | 0xda, _) | (0xd9 | 0xdb, 0) => op(4, READ),
@@ -179,7 +180,7 @@ fn float(opcode: u8, extension: u8) -> Option<Operand> {
     }
 }
 
-/// Of the map behind 0x0f, and the same with a prefix of AVX.
+/// The operand of an instruction in the map behind 0x0f, or in the same map behind a VEX prefix (`avx`).
 fn second(opcode: u8, extension: u8, p: Prefixes, avx: bool) -> Option<Operand> {
     let size = p.size(opcode);
     let packed = if avx { p.vector } else { p.packed() };
@@ -233,8 +234,8 @@ fn second(opcode: u8, extension: u8, p: Prefixes, avx: bool) -> Option<Operand> 
     }
 }
 
-/// The accesses of an instruction that has met a page at this address, as far as they are known: `met` first, and
-/// what a string instruction or one of the stack does elsewhere. `registers`: `rsi`, `rdi` and `rsp`.
+/// The accesses of an instruction that has met a watched page at the address `met`, as far as they are known: `met`
+/// first, then what a string or stack instruction accesses elsewhere. `registers`: `rsi`, `rdi` and `rsp`.
 #[must_use]
 pub fn all(code: &[u8], met: u64, [rsi, rdi, rsp]: [u64; 3]) -> [Option<Access>; 2] {
     let one = |address, size, access| {
@@ -252,7 +253,7 @@ pub fn all(code: &[u8], met: u64, [rsi, rdi, rsp]: [u64; 3]) -> [Option<Access>;
         (0, 0x8f, 0) => [one(met, 8, WRITE), one(rsp, 8, READ)],
         (0, 0xff, 2 | 6) => {
             let pushed = one(rsp.wrapping_sub(8), 8, WRITE);
-            // A call or push of a register, or the word itself is in a page that is not watched.
+            // If `met` is where the push writes, the other operand is a register or in a page that is not watched.
             let read =
                 one(met, 8, READ).filter(|read| Some(read.address) != pushed.map(|a| a.address));
             match read {
@@ -313,7 +314,7 @@ mod tests {
         for (code, size, access) in known {
             assert_eq!(of(code), Some(Operand { size, access }), "{code:x?}");
         }
-        // xsave [rdi], vpmovzx, and a piece of an instruction.
+        // xsave [rdi], vpmovzx, and two incomplete instructions.
         let unknown: [&[u8]; 4] = [
             &[0x0f, 0xae, 0x27],
             &[0xc4, 0xe2, 0x7d, 0x30, 0x07],
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(all(&[0xff, 0xd0], 0x2f8, registers), call);
         let mov = [at(0x900, 4, WRITE), None];
         assert_eq!(all(&[0x89, 0x07], 0x900, registers), mov);
-        // Of a call of the kernel, and of what is not known, the first byte is.
+        // Of a system call, or an unknown instruction, only the first byte is known.
         let syscall = [at(0x900, 1, BOTH), None];
         assert_eq!(all(&[0x0f, 0x05], 0x900, registers), syscall);
     }

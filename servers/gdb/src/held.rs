@@ -1,4 +1,4 @@
-//! The process that is debugged: its threads and its memory, by the control port alone.
+//! The process that is debugged: its threads and its memory, reached through its control port alone.
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::ThreadState;
 use abi::{Exception, Type, OBJECT_SIZE, PAGE_SIZE};
@@ -18,19 +18,19 @@ use rt::sync::Mutex;
 use rt::window::Window;
 use services::process::{DebugClient, Spotted, Status, EVERY, IN_MEMORY, ROOM, TOUCHED};
 
-/// A range of the process's addresses.
+/// A range of the process's addresses, from one mapping.
 struct Range {
     start: u64,
     size: u64,
-    /// Where it begins in the region.
+    /// Where the range begins in the region.
     offset: u64,
-    /// The region; `None` for the process's memory.
+    /// The imported region; `None` for the process's own memory region.
     region: Option<Ref>,
 }
 
-/// The process.
+/// The process that is debugged.
 pub(crate) struct Held {
-    /// Its number for GDB.
+    /// The process's number for GDB.
     pub(crate) number: u64,
     process: Process,
     session: DebugClient,
@@ -38,70 +38,71 @@ pub(crate) struct Held {
     memory_window: Window,
     control: Ref,
     control_window: Window,
-    /// The spot of each thread that there has been; its number is one more than the index.
+    /// The spot of each thread seen so far; GDB's number of a thread is its index here plus one.
     known: Vec<u64>,
-    /// The threads, since it stands still.
+    /// The threads, as of the last [`Held::look`].
     threads: Vec<Spotted>,
-    /// Its addresses, since it stands still.
+    /// The process's mappings, as of the last [`Held::look`].
     ranges: Vec<Range>,
     /// The threads that were told to stop behind their next instruction.
     stepping: Vec<usize>,
-    /// Those of them for which GDB wants that.
+    /// The threads of which GDB itself wants a step.
     wanted: Vec<usize>,
-    /// The threads that go on, of a process that does: `None` are all.
+    /// The threads that run when the process runs; `None` for all.
     going: Option<Vec<usize>>,
-    /// The addresses of GDB's breakpoints, as far as they are in.
+    /// The addresses at which GDB's breakpoints are in memory.
     breakpoints: BTreeSet<u64>,
-    /// What is watched.
+    /// The watchpoints.
     points: Points,
-    /// What has been done to watched bytes besides what GDB was told of: nobody does it again.
+    /// Accesses to watched bytes that GDB has not been told of. They are kept, since no thread makes them a second
+    /// time.
     untold: VecDeque<News>,
-    /// A call that is still to end, if pages have their rights for it.
+    /// The call of a thread that is still under way, if watched pages have their rights for it.
     open: Option<Open>,
-    /// What is known of its end by who waits for that.
+    /// How the process has ended, as the thread says that waits for the end.
     end: Arc<Mutex<End>>,
 }
 
-/// A call of a thread that needs watched pages and waits: they have their rights until it is over, for all threads.
+/// A call that needs watched pages and waits: until it is over, the pages have their rights for all threads.
 struct Open {
     thread: usize,
     pages: Vec<u64>,
     accesses: Vec<Option<Access>>,
 }
 
-/// What who waits for the end of the process knows of it.
+/// What the thread that waits for the end of the process knows of it.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// Nothing has come yet.
+    /// The process has not ended yet.
     Awaited,
-    /// That was it.
+    /// The process has ended with this status.
     Told(Status),
-    /// Nobody will say.
+    /// The waiting thread has given up: the end will not be known.
     Unknown,
 }
 
-/// What has happened to it.
+/// What has happened to the process.
 pub(crate) enum News {
-    /// A thread has met an exception, at this address if it is about one.
+    /// A thread has met an exception.
     Exception { thread: usize, code: u64 },
-    /// A thread has done to watched bytes what they are watched for.
+    /// A thread has accessed watched bytes in the way they are watched for.
     Watch {
         thread: usize,
         kind: WatchKind,
         address: u64,
     },
-    /// It has ended.
+    /// The process has ended.
     Ended(Status),
 }
 
-/// How long is waited for a page of others that was there a moment ago, in nanoseconds.
+/// How long a read waits for a page of another's region that was present a moment ago, in nanoseconds.
 const A_WHILE: u64 = 100_000_000;
-/// How often is asked for a page that is still to come, and how long is waited before each time but the first, in nanoseconds.
+/// How often a page that is still to come is asked for, and the pause after each attempt, in nanoseconds.
 const ATTEMPTS: u32 = 10_000;
 const A_MOMENT: u64 = 1_000_000;
 
-/// How long is waited for a thread that makes one step by itself, in nanoseconds, and the first pause between two
-/// looks. An instruction takes a moment; a call may wait for another thread.
+/// How long a thread that makes one step alone is waited for, in nanoseconds, and the first pause between two looks at
+/// it. An instruction takes a moment; a call may wait for another thread.
 const STEP: u64 = 20_000_000;
 const LOOK: u64 = 20_000;
 
@@ -109,8 +110,8 @@ const fn page_of(address: u64) -> u64 {
     address & !(PAGE_SIZE - 1)
 }
 
-/// Asks until a page has come that is still to come, since the process was restored before its memory was read. It is
-/// the next one that does.
+/// Repeats `ask` while it returns `WouldBlock`: the page is still to come from the image that the process is restored
+/// from. Asking makes it the next page to be read.
 fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 0..ATTEMPTS {
         match ask() {
@@ -121,14 +122,14 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     Err(Error::WouldBlock)
 }
 
-/// Memory and control region, as they are now.
+/// The process's memory and control region.
 fn regions(session: &mut DebugClient) -> Result<[Ref; 2], Error> {
     let mut regions = session.regions()?.into_iter();
     let mut next = || regions.next().ok_or(Error::Broken);
     Ok([next()?, next()?])
 }
 
-/// Windows on them.
+/// Maps windows of the full size on both regions.
 fn windows(memory: &Ref, control: &Ref) -> Result<[Window; 2], Error> {
     let rights = READ | WRITE | OBJECTS;
     Ok([
@@ -138,7 +139,7 @@ fn windows(memory: &Ref, control: &Ref) -> Result<[Window; 2], Error> {
 }
 
 impl Held {
-    /// Begins to debug a process: it stands still.
+    /// Begins to debug a process, and stops it.
     pub(crate) fn new(number: u64, process: Process) -> Result<Self, Error> {
         let mut session = DebugClient::open_known(process.port())?;
         session.hold()?;
@@ -168,14 +169,15 @@ impl Held {
         Ok(held)
     }
 
-    /// A further session, which waits for what happens, and where its user says how the process has ended.
+    /// Opens another session, for a thread that waits for exceptions and the end of the process, and returns with it
+    /// where that thread stores the end.
     pub(crate) fn watcher(&self) -> Result<(DebugClient, Arc<Mutex<End>>), Error> {
         let session = DebugClient::open_known(self.process.port())?;
         Ok((session, Arc::clone(&self.end)))
     }
 
-    /// Since `execve` a process of Linux is in another memory. The one before is gone, or others' who were in it, too;
-    /// and with it is what was watched there, and its breakpoints.
+    /// Takes up the new memory and control region of a Linux process that has made `execve`. The old ones are gone, or
+    /// belong to the other processes that were in them; breakpoints and watchpoints went with them.
     fn follow(&mut self) -> Result<(), Error> {
         let [memory, control] = regions(&mut self.session)?;
         if memory.same_as(*self.memory) {
@@ -187,12 +189,12 @@ impl Held {
         self.points.clear();
         self.untold.clear();
         self.open = None;
-        // Its only thread may have another number.
+        // The only thread that is left may have another number.
         self.going = None;
         Ok(())
     }
 
-    /// Learns what there is, of a process that stands still.
+    /// Reads the threads and the mappings of the stopped process.
     fn look(&mut self) -> Result<(), Error> {
         self.follow()?;
         let mut bytes = vec![0; ROOM];
@@ -225,7 +227,7 @@ impl Held {
         Ok(())
     }
 
-    /// The numbers of its threads.
+    /// The numbers of the process's threads.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         self.threads
             .iter()
@@ -244,14 +246,14 @@ impl Held {
         spot.copied().ok_or(Error::NotFound)
     }
 
-    /// What a thread is about to do, in words.
+    /// What a thread is about to do, in words for people.
     pub(crate) fn doing(&self, number: usize) -> &str {
         let spot = self.spot(number);
         let thread = self.threads.iter().find(|thread| Ok(thread.spot) == spot);
         thread.map_or("", |thread| &thread.doing)
     }
 
-    /// The place of the thread with this number.
+    /// The thread with this number, as an object in the window on its region.
     fn thread(&self, number: usize) -> Result<ThreadAt, Error> {
         let spot = self.spot(number)?;
         let offset = spot & !IN_MEMORY;
@@ -267,7 +269,8 @@ impl Held {
         self.thread(number)?.get_state(0, 0, 0).map_err(error_of)
     }
 
-    /// Changes the state of a thread. One in a call of Linux cannot be changed: that goes on with the registers with which it was made.
+    /// Changes the state of a thread. A thread in a Linux call cannot be changed, since the call continues with the
+    /// registers with which it was made: `Unsupported`.
     pub(crate) fn change(
         &self,
         number: usize,
@@ -280,46 +283,46 @@ impl Held {
         thread.change(f).map_err(error_of)
     }
 
-    /// Has a thread stop behind its next instruction, or behind the call that it is in.
+    /// Makes a thread stop behind its next instruction, or behind the call that it is in.
     pub(crate) fn step(&mut self, number: usize) -> Result<(), Error> {
         self.session.step(self.spot(number)?, true)?;
         self.stepping.push(number);
         Ok(())
     }
 
-    /// As [`Held::step`], since GDB wants it.
+    /// The same as [`Held::step`], on behalf of GDB.
     pub(crate) fn want_step(&mut self, number: usize) -> Result<(), Error> {
         self.step(number)?;
         self.wanted.push(number);
         Ok(())
     }
 
-    /// GDB wants no step any more.
+    /// Cancels all steps, including those that GDB wanted.
     pub(crate) fn end_wanted(&mut self) {
         self.wanted.clear();
         self.end_steps();
     }
 
-    /// No thread stops behind its next instruction. One that waits in a call has not made its step when something else
-    /// has stopped the process, and would stop when it is woken, which nobody wants by then.
+    /// Cancels the steps that have not been made. A thread that waits in a call is still to make its step when
+    /// something else has stopped the process; it would stop when it is woken, and nobody wants that stop any more.
     fn end_steps(&mut self) {
         for number in core::mem::take(&mut self.stepping) {
             if let Ok(spot) = self.spot(number) {
-                // It may be gone.
+                // The thread may be gone.
                 let _ = self.session.step(spot, false);
             }
         }
     }
 
-    /// Where an address is: the range, and how many bytes there are from there on.
+    /// The range that contains an address, and the number of bytes from the address to the range's end.
     fn find(&self, address: u64) -> Result<(&Range, u64), Error> {
         let has = |range: &&Range| address.wrapping_sub(range.start) < range.size;
         let range = self.ranges.iter().find(has).ok_or(Error::NotFound)?;
         Ok((range, range.start + range.size - address))
     }
 
-    /// The pieces of a range of addresses, each within a page: calls `f` with its region (`None`: the process's memory), the offset
-    /// there, and which bytes it is.
+    /// Splits a range of addresses into pieces that each lie within a page, and calls `f` for each with its region
+    /// (`None`: the process's own memory), its offset there, and which bytes of the range it is.
     fn pieces(
         &self,
         address: u64,
@@ -355,8 +358,8 @@ impl Held {
         self.pieces(address, into.len(), |region, offset, piece| match region {
             None => self.memory_window.read(offset, &mut into[piece]),
             Some(region) => {
-                // Its keeper may be anybody, and need not answer: a page that is absent is not asked for, and one that goes after
-                // this look not waited for.
+                // The region's keeper may be any program, and need not answer: a page that is absent is not asked for,
+                // and the read waits only `A_WHILE` for one that goes after this check.
                 let page = offset & !(PAGE_SIZE - 1);
                 if region.search(page, page + PAGE_SIZE, 1).is_err() {
                     return Err(Error::NotFound);
@@ -369,7 +372,7 @@ impl Held {
         })
     }
 
-    /// Writes memory of the process's own.
+    /// Writes memory. Only the process's own can be written: `Unsupported` for others' regions.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
         let mut pages = Vec::new();
         self.pieces(address, bytes.len(), |region, offset, _| match region {
@@ -387,10 +390,10 @@ impl Held {
         })
     }
 
-    /// Puts a breakpoint in, or takes it out.
+    /// Puts a breakpoint into memory, or removes it.
     pub(crate) fn breakpoint(&mut self, address: u64, set: bool) -> Result<(), Error> {
         if !set && !self.has_breakpoint(address) {
-            // It went with the memory that it was in, of which GDB does not know.
+            // The breakpoint went with the memory before an `execve`, which GDB does not know of.
             return Ok(());
         }
         let mut at = None;
@@ -398,7 +401,7 @@ impl Held {
             at = region.is_none().then_some(offset);
             Ok(())
         })?;
-        // What several memories show is not this process's to change.
+        // A region that other processes see must not be changed for this one.
         let offset = at.ok_or(Error::Unsupported)?;
         patiently(|| self.session.breakpoint(offset, set))?;
         match set {
@@ -408,12 +411,12 @@ impl Held {
         Ok(())
     }
 
-    /// Whether one of GDB's breakpoints is in at this address.
+    /// Whether one of GDB's breakpoints is in memory at this address.
     pub(crate) fn has_breakpoint(&self, address: u64) -> bool {
         self.breakpoints.contains(&address)
     }
 
-    /// Watches, or no longer.
+    /// Adds or removes a watchpoint.
     pub(crate) fn watch(&mut self, point: Point, set: bool) -> Result<(), Error> {
         let access = point.access();
         self.session.watch(point.address, point.size, access, set)?;
@@ -424,35 +427,36 @@ impl Held {
         Ok(())
     }
 
-    /// A watched page has its rights for the moment, or lacks them again.
+    /// Gives a watched page its rights for the moment, or takes them again.
     fn give(&mut self, address: u64, given: bool) -> Result<(), Error> {
         match self.session.give(address, given) {
-            // Its manager had no memory to watch it any longer.
+            // The manager may have ended the watch for lack of memory.
             Err(Error::NotFound) => Ok(()),
             result => result,
         }
     }
 
-    /// All threads stand still, and all pages that are watched lack their rights.
+    /// Stops all threads, cancels their steps, and reads the state of the process.
     pub(crate) fn hold(&mut self) -> Result<(), Error> {
         self.session.hold()?;
         self.end_steps();
         self.look()
     }
 
-    /// The same, of a process that somebody wants to stop. If a call was still to end for which pages had their
-    /// rights, something may have happened there.
+    /// Stops a process for a user who wants that. If a call was under way for which watched pages had their rights,
+    /// returns what happened to watched bytes meanwhile.
     pub(crate) fn stop(&mut self) -> Result<Option<News>, Error> {
         self.hold()?;
         self.close()?;
-        // All else that was taken is met again.
+        // The threads meet all other exceptions again.
         while let Ok(one) = self.session.taken() {
             self.note_touched(one);
         }
         Ok(self.untold.pop_front())
     }
 
-    /// The pages lack their rights again that a call had for itself: what has been done there meanwhile is to be told.
+    /// Takes the rights of the watched pages again that the open call had, and notes what was done to watched bytes
+    /// meanwhile.
     fn close(&mut self) -> Result<(), Error> {
         let Some(open) = self.open.take() else {
             return Ok(());
@@ -465,8 +469,8 @@ impl Held {
         Ok(())
     }
 
-    /// What the manager has done itself for the thread at a spot is to be told if it is watched for: whether `code` says
-    /// that. Nobody meets it again.
+    /// If `code` says that the manager has accessed watched bytes in a call of the thread at this spot, notes the
+    /// access to be reported, since no thread meets it again. Returns whether `code` says that.
     fn note_touched(&mut self, (spot, code, address): (u64, u64, u64)) -> bool {
         if code & TOUCHED == 0 {
             return false;
@@ -481,7 +485,7 @@ impl Held {
         true
     }
 
-    /// What a thread has met that has made these accesses, and may have made others.
+    /// The watchpoint that a thread has met with these accesses, and perhaps with others that are not known.
     fn met(&mut self, thread: usize, accesses: &[Option<Access>]) -> Option<News> {
         let mut points = core::mem::take(&mut self.points);
         let met = points.met(accesses, |at, into| self.read(at, into).is_ok());
@@ -494,10 +498,11 @@ impl Held {
         met
     }
 
-    /// These threads go on, or all, and what is watched is as it is now.
+    /// Lets these threads run, or all, and notes what the watched bytes are at this moment.
     pub(crate) fn go(&mut self, threads: Option<Vec<usize>>) -> Result<(), Error> {
         self.going = threads;
-        // Nobody wants to know of what is not watched any more. Of all else GDB is told before a thread does anything.
+        // Drops accesses that nobody watches for any more. If others are left, GDB is told of them before any thread
+        // runs.
         let points = &self.points;
         self.untold.retain(|news| match news {
             News::Watch { kind, address, .. } => points.has(*address, *kind),
@@ -514,7 +519,7 @@ impl Held {
         self.let_go()
     }
 
-    /// The threads go on that went on before.
+    /// Lets the threads run again that ran before.
     fn let_go(&mut self) -> Result<(), Error> {
         let gone = |result| match result {
             Err(Error::Ended | Error::NotFound) => Ok(()),
@@ -529,21 +534,21 @@ impl Held {
         }
     }
 
-    /// The same, after something of which GDB need not know.
+    /// Lets the process run again after something that GDB need not know of.
     fn go_on(&mut self) -> Result<Option<News>, Error> {
         for number in self.wanted.clone() {
-            // It may be gone.
+            // The thread may be gone.
             let _ = self.step(number);
         }
         self.let_go()?;
         Ok(None)
     }
 
-    /// What the instruction or the call of a thread does that has met a watched page at this address.
+    /// The accesses of a thread's current instruction or call, which has met a watched page at the address `met`.
     fn accesses(&mut self, number: usize, met: u64) -> Result<[Option<Access>; 2], Error> {
         let r = self.state(number)?.registers;
         let mut code = [0; LONGEST];
-        // It may be at the end of what can be read.
+        // Fewer than `LONGEST` bytes may be readable from `rip` on.
         let mut length = LONGEST;
         while length > 0 && self.read(r.rip, &mut code[..length]).is_err() {
             length -= 1;
@@ -551,8 +556,8 @@ impl Held {
         Ok(access::all(&code[..length], met, [r.rsi, r.rdi, r.rsp]))
     }
 
-    /// A thread that has met a watched page does what it was about to do: the page has its rights while it alone
-    /// runs. A call that waits for others goes on while they do.
+    /// Lets a thread that has met a watched page make its access: the page has its rights while that thread runs alone.
+    /// If the access is in a call that waits for other threads, all run until the call is over.
     fn step_over(&mut self, number: usize, met: u64) -> Result<Option<News>, Error> {
         let spot = self.spot(number)?;
         let mut accesses = Vec::from(self.accesses(number, met)?);
@@ -579,7 +584,7 @@ impl Held {
             if !is_watched || pages.contains(&page_of(address)) {
                 break Some(code);
             }
-            // It touches another one, too.
+            // The instruction touches another watched page, too.
             accesses.extend(self.accesses(number, address)?);
             pages.push(page_of(address));
             self.give(address, true)?;
@@ -588,7 +593,7 @@ impl Held {
             self.give(page, false)?;
         }
         if let Some(code) = other {
-            // It was not done.
+            // The instruction met another exception and was not executed.
             let thread = number;
             return Ok(Some(News::Exception { thread, code }));
         }
@@ -598,7 +603,7 @@ impl Held {
         self.stepped(number)
     }
 
-    /// A thread has made its step, and nothing that is watched was met.
+    /// A thread has made its step and met nothing that is watched: reports the step if GDB wanted it.
     fn stepped(&mut self, number: usize) -> Result<Option<News>, Error> {
         if self.wanted.contains(&number) {
             let code = Exception::Debug as u64;
@@ -608,14 +613,15 @@ impl Held {
         self.go_on()
     }
 
-    /// What the thread at this spot meets, which alone runs, if it does so soon.
+    /// The exception and its address that the thread at this spot meets while it runs alone; `None` if it meets none
+    /// within `STEP`.
     fn soon(&mut self, spot: u64) -> Result<Option<(u64, u64)>, Error> {
         let (mut waited, mut pause) = (0, LOOK);
         loop {
             match self.session.taken() {
                 Ok(one) if self.note_touched(one) => {}
                 Ok((of, code, address)) if of == spot => return Ok(Some((code, address))),
-                // What others have met they meet again.
+                // Other threads meet their exceptions again.
                 Ok(_) => {}
                 Err(Error::NotFound) if waited < STEP => {
                     rt::time::sleep(pause);
@@ -628,14 +634,14 @@ impl Held {
         }
     }
 
-    /// What a thread has met is the process's own affair.
+    /// Delivers the exception that a thread has met to the process, as if it were not debugged.
     pub(crate) fn pass(&mut self, number: usize) -> Result<(), Error> {
         let spot = self.spot(number)?;
         self.session.pass(spot)
     }
 
-    /// What has happened since it went on; if something has, it stands still. Of several things that have happened the
-    /// first: what other threads have met they meet again.
+    /// What has happened since the process was let run; if something has, the process is stopped. Of several exceptions
+    /// the first is returned, and the other threads meet theirs again.
     pub(crate) fn news(&mut self) -> Result<Option<News>, Error> {
         match self.happened() {
             Err(Error::NotFound | Error::Ended) => Ok(self.end()?.map(News::Ended)),
@@ -653,21 +659,21 @@ impl Held {
         self.stop()
     }
 
-    /// What its manager has taken since it went on.
+    /// What the manager has taken since the process was let run.
     fn taken(&mut self) -> Result<Option<News>, Error> {
         let mut taken = vec![self.session.taken()?];
         self.hold()?;
         while let Ok(one) = self.session.taken() {
             taken.push(one);
         }
-        // In a call for which pages had their rights; and what a manager has done itself.
+        // Accesses in the open call, whose pages had their rights, and accesses of the manager itself.
         let waited = self.open.as_ref().map(|open| open.thread);
         self.close()?;
         taken.retain(|one| !self.note_touched(*one));
         if let Some(news) = self.untold.pop_front() {
             return Ok(Some(news));
         }
-        // A step that was made is not made again, as all else is.
+        // A finished step comes first: unlike every other exception, it is not met again.
         let made = |one: &(u64, u64, u64)| {
             let number = self.number(one.0);
             let wanted = number.is_some_and(|number| self.wanted.contains(&number));
@@ -678,21 +684,21 @@ impl Held {
             return self.go_on();
         };
         let Some(thread) = self.number(spot) else {
-            // The thread is gone, and what it has met with it.
+            // The thread is gone, and its exception with it.
             return self.go_on();
         };
         if code == Exception::Memory as u64 && self.points.has_page(address) {
             return self.step_over(thread, address);
         }
         if code == Exception::Debug as u64 && waited == Some(thread) {
-            // Its call is over.
+            // The open call of the thread is over.
             return self.stepped(thread);
         }
         Ok(Some(News::Exception { thread, code }))
     }
 
-    /// How it has ended, if it has. Whoever has started it may have reaped it already, so that its manager knows
-    /// nothing of it any more; who waits for its end says that then, now or soon.
+    /// How the process has ended, if it has. Its parent may have reaped it, so that the manager does not know it any
+    /// more; then the thread that waits for the end knows the status, or will soon.
     fn end(&self) -> Result<Option<Status>, Error> {
         match (self.process.status(), *self.end.lock()) {
             (Ok(status), _) => Ok(status.has_ended().then_some(status)),
@@ -702,7 +708,7 @@ impl Held {
         }
     }
 
-    /// Ends with debugging it.
+    /// Ends the debugging of the process.
     pub(crate) fn leave(mut self) -> Result<(), Error> {
         self.session.leave()
     }

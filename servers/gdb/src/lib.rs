@@ -1,10 +1,10 @@
 //! The debugger's server, without the machine around it.
 //!
-//! * [`registers`]: a thread's registers as GDB has them, and the description that says which these are.
+//! * [`registers`]: a thread's registers in GDB's layout, and the description that tells GDB about it.
 //! * [`signal`]: exceptions and the ends of processes as GDB's signals.
-//! * [`numbers`]: processes of both managers as one row of numbers.
-//! * [`watch`]: what GDB watches; [`access`]: what an instruction does where it has met a watched page.
-//! * [`newcomer`]: that another debugger has connected, at a line that does not say so.
+//! * [`numbers`]: one number for GDB for each process of either manager.
+//! * [`watch`]: watchpoints; [`access`]: the accesses of an instruction that has met a watched page.
+//! * [`newcomer`]: notices from the bytes on the serial line that another debugger has connected.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `gdb`: the debugger's server, at the machine's fourth serial port.
 //!
-//! Whoever is at the other end of that line has the power over all processes, which the system port gives: `./fermata
-//! run --gdb PORT` says who that is. One thread does everything; interrupts of the line wake it, and so does one more
-//! thread for the process that is debugged, which waits for what happens there.
+//! Whoever is at the other end of that line has power over all processes, through the system port; the option `--gdb
+//! PORT` of `./fermata run` chooses who that is. One thread does everything. Interrupts of the line wake it, and so
+//! does a second thread for each process that is debugged, which waits for exceptions and the end of that process.
 #![no_std]
 #![no_main]
 
@@ -27,24 +27,24 @@ use uart::{Granted, Uart};
 
 rt::entry!(main);
 
-/// First port of the fourth serial port, how many there are, and its line.
+/// The fourth serial port: its first I/O port, the number of its I/O ports, and its interrupt line.
 const PORTS: u16 = 0x2e8;
 const PORT_COUNT: u64 = 8;
 const LINE: u64 = 7;
-/// Which reference is the door at the device server, behind the system port.
+/// The index of the reference to the device server's door among those passed, behind the system port.
 const DOOR: usize = services::system::PASSED + 1;
 /// Bytes of the longest packet.
 const PACKET: usize = 16 << 10;
 
-/// Bytes that wait to be sent, beyond which nothing more is heard. One packet's answer comes on top.
+/// Bytes waiting to be sent, beyond which no input is taken. The answer to one packet can come on top.
 const MOST_OUTPUT: usize = 4 * PACKET;
 
-/// Most bytes that are heard in one go, and how long this rests then, in nanoseconds: a device that always has another
-/// byte takes the processor from no program.
+/// Most bytes taken in one go, and the pause after that many in nanoseconds, so that a device which always has another
+/// byte leaves the processor to other programs.
 const BURST: u32 = 1024;
 const PAUSE: u64 = 1_000_000;
 
-/// The line.
+/// The serial line.
 struct Line {
     uart: Uart<Granted>,
     /// What is still to be sent.
@@ -52,7 +52,7 @@ struct Line {
 }
 
 impl Line {
-    /// Sends what the device takes, and asks it for an interrupt if that was not all.
+    /// Sends what the device takes, and asks it for an interrupt if something is left.
     fn pump(&mut self) {
         let output = &mut self.output;
         self.uart.send(|| output.pop_front());
@@ -60,7 +60,7 @@ impl Line {
     }
 }
 
-/// The line, as it is written to.
+/// The line as the connection that the protocol writes to.
 struct Writer(Rc<RefCell<Line>>);
 
 impl Connection for Writer {
@@ -79,7 +79,7 @@ impl Connection for Writer {
 
 type Stub = GdbStubStateMachine<'static, Machine, Writer>;
 
-/// The protocol at its beginning.
+/// The protocol in its initial state.
 fn stub(line: &Rc<RefCell<Line>>, machine: &mut Machine) -> Result<Stub, Error> {
     let stub = GdbStub::builder(Writer(Rc::clone(line)))
         .packet_buffer_size(PACKET)
@@ -88,7 +88,7 @@ fn stub(line: &Rc<RefCell<Line>>, machine: &mut Machine) -> Result<Stub, Error> 
     stub.run_state_machine(machine).map_err(|_| Error::Broken)
 }
 
-/// One byte more has arrived. `None`: the protocol has lost its thread.
+/// Gives the protocol one byte that has arrived. `None` if the protocol has failed and must begin again.
 fn hear(stub: Stub, machine: &mut Machine, byte: u8) -> Option<Stub> {
     let next = match stub {
         GdbStubStateMachine::Idle(idle) => idle.incoming_data(machine, byte),
@@ -98,7 +98,8 @@ fn hear(stub: Stub, machine: &mut Machine, byte: u8) -> Option<Stub> {
     next.ok()
 }
 
-/// Does what the protocol is at that waits for no byte.
+/// Does what the protocol's state asks for without a further byte: handles Ctrl-C, reports a stop, or leaves the
+/// process. `None` if the protocol has failed.
 fn go_on(stub: Stub, machine: &mut Machine) -> Option<Stub> {
     match stub {
         GdbStubStateMachine::CtrlCInterrupt(interrupt) => {
@@ -135,7 +136,7 @@ fn serve() -> Result<Infallible, Error> {
         let mut is_full = false;
         while left > 0 {
             left -= 1;
-            // Who does not listen is not answered further.
+            // A debugger that does not read its answers gets no more of them.
             is_full = line.borrow().output.len() > MOST_OUTPUT;
             if is_full {
                 break;
@@ -143,7 +144,7 @@ fn serve() -> Result<Infallible, Error> {
             let byte = line.borrow_mut().uart.receive();
             let Some(byte) = byte else { break };
             if newcomer.begins(byte) {
-                // Who was there before is not there any more.
+                // The previous debugger is gone.
                 machine.leave();
                 line.borrow_mut().output.clear();
                 let mut new = Some(stub(&line, &mut machine)?);
@@ -159,12 +160,12 @@ fn serve() -> Result<Infallible, Error> {
         }
         at = at.and_then(|stub| go_on(stub, &mut machine));
         if at.is_none() {
-            // Nothing is half done: what GDB asks next is a packet of its own.
+            // The protocol begins again; that loses nothing, since GDB's next request is a packet of its own.
             at = Some(stub(&line, &mut machine)?);
         }
         line.borrow_mut().pump();
-        // There may be more, of which the device does not tell again; nor does it tell that some of what is to be sent
-        // has gone, as its line is up already for what has arrived.
+        // The device sends no second interrupt for input that is already there, and none for sent output while its line
+        // is up for input: so look again after a pause.
         match left == 0 || is_full {
             true => time::sleep(PAUSE),
             false => {

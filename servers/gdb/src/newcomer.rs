@@ -1,18 +1,18 @@
-//! A serial line does not say that who was at its other end has gone and somebody else is there. Each debugger begins
-//! with the packet `qSupported`, and sends it once.
+//! Notices that another debugger has connected. A serial line does not say that, but each debugger begins with the
+//! packet `qSupported`, and sends it only once.
 
-/// How that packet begins.
+/// How the packet begins.
 const FIRST: &[u8] = b"$qSupported";
 
-/// Looks at what arrives.
+/// Looks for `FIRST` in the bytes that arrive.
 #[derive(Debug, Default)]
 pub struct Newcomer {
-    /// How much of [`FIRST`] has just arrived.
+    /// How many bytes of [`FIRST`] have just arrived.
     matched: usize,
 }
 
 impl Newcomer {
-    /// Whether with this byte a debugger has begun.
+    /// Takes the next byte; whether it completes the beginning of a debugger's first packet.
     pub fn begins(&mut self, byte: u8) -> bool {
         self.matched = match byte {
             _ if FIRST[self.matched] == byte => self.matched + 1,
@@ -26,7 +26,8 @@ impl Newcomer {
         begun
     }
 
-    /// What has arrived by then, for who reads from the beginning of the packet on.
+    /// The bytes that [`Newcomer::begins`] has consumed when it returns true, to be given to the new debugger's
+    /// protocol.
     #[must_use]
     pub const fn said() -> &'static [u8] {
         FIRST

@@ -1,19 +1,19 @@
-//! GDB knows a process by one number, and there are two managers.
+//! Numbers for the processes of both managers, since GDB knows a process by one number.
 
 /// The managers, in the order of their numbers.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
-/// The numbers of a manager begin here, times its place in [`MANAGERS`].
+/// The processes of a manager are numbered from this, times the manager's index in [`MANAGERS`].
 const STEP: u64 = 1_000_000;
 
-/// The number by which GDB knows the process of a manager; `None` if it has none: its own is too large.
+/// The number by which GDB knows a manager's process; `None` if the pid is too large for one.
 #[must_use]
 pub fn number(manager: usize, pid: u32) -> Option<u64> {
     let pid = u64::from(pid);
     (pid < STEP).then_some(manager as u64 * STEP + pid)
 }
 
-/// The place of the manager in [`MANAGERS`], and the number of the process there.
+/// The manager's index in [`MANAGERS`] and the pid of the process with this number.
 #[must_use]
 pub fn process(number: u64) -> Option<(usize, u32)> {
     let manager = usize::try_from(number / STEP).ok()?;

@@ -1,7 +1,8 @@
-//! A thread's registers as GDB has them.
+//! A thread's registers in the layout of GDB's packets.
 //!
-//! Their order is that of the features `org.gnu.gdb.i386.core`, `.sse`, `.segments` and `.linux` in GDB's manual ("i386
-//! Features"); [`description`] tells GDB so. `fxsave64` lays the FPU's out as the processor's manuals say.
+//! They are in the order of the features `org.gnu.gdb.i386.core`, `.sse`, `.segments` and `.linux` of GDB's manual
+//! ("i386 Features"); [`description`] tells GDB so. The FPU's state is read as `fxsave64` lays it out, which the
+//! processor's manuals describe.
 use abi::state::ThreadState;
 use abi::x86_64::ROLES;
 use alloc::format;
@@ -9,10 +10,11 @@ use alloc::string::String;
 use core::fmt;
 use gdbstub::arch::{Arch, Registers};
 
-/// The flag of a single step, which is not the program's.
+/// The trap flag of `rflags`, which belongs to the debugger and not to the program.
 pub const SINGLE_STEP: u64 = 1 << 8;
 
-/// Bytes of all registers: 16 of 8, `rip`, `eflags`, 6 segments, 8 of the FPU, its 8 words, 16 of SSE, `mxcsr`, two bases, `orig_rax`.
+/// Bytes of all registers: 16 general ones of 8 bytes, `rip`, `eflags`, 6 segments, 8 registers of the FPU, its 8
+/// control words, 16 of SSE, `mxcsr`, two segment bases, `orig_rax`.
 const SIZE: usize = FPU_WORDS + 32 + 16 * 16 + 4 + 3 * 8;
 const RIP: usize = 16 * 8;
 const FLAGS: usize = RIP + 8;
@@ -25,11 +27,11 @@ const FS_BASE: usize = MXCSR + 4;
 const GS_BASE: usize = FS_BASE + 8;
 const ORIG_RAX: usize = GS_BASE + 8;
 
-/// Selectors of user mode, which no program can change: `cs`, and the others.
+/// Selectors of user mode, which no program can change: that of `cs`, and that of the other segments.
 const USER_CODE: u32 = 0x33;
 const USER_DATA: u32 = 0x2b;
 
-/// All of them.
+/// All registers of a thread, as bytes in GDB's order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct All([u8; SIZE]);
 
@@ -55,7 +57,7 @@ fn general(state: &mut ThreadState) -> [&mut u64; 16] {
     ]
 }
 
-/// The tags of the FPU's registers, two bits each, of which `fxsave` has one.
+/// The tag word of the FPU, with two bits for each register; `fxsave` stores only one bit for each.
 fn tags(fpu: &[u8; abi::state::FPU_BYTES]) -> u32 {
     let top = usize::from(fpu[3] >> 3 & 7);
     let mut tags = 0;
@@ -93,7 +95,7 @@ impl All {
         self.word(at) as u32
     }
 
-    /// Those of a thread.
+    /// The registers of a thread with this state.
     #[must_use]
     pub fn of(state: &ThreadState) -> Self {
         let (mut all, mut state) = (All::default(), *state);
@@ -137,7 +139,7 @@ impl All {
         all
     }
 
-    /// Puts them into a thread's state. What a program cannot have stays as it is.
+    /// Writes the registers into a thread's state. What a program cannot change stays as it is.
     pub fn put_into(&self, state: &mut ThreadState) {
         for (n, register) in general(state).into_iter().enumerate() {
             *register = self.word(8 * n);
@@ -186,7 +188,7 @@ impl Registers for All {
     }
 }
 
-/// The processor.
+/// The architecture, for `gdbstub`.
 #[derive(Debug)]
 pub enum X86 {}
 
@@ -197,7 +199,7 @@ impl Arch for X86 {
     type BreakpointKind = usize;
 }
 
-/// What GDB is told about the registers, in its language.
+/// The target description: XML that tells GDB which registers there are and in which order.
 #[must_use]
 pub fn description() -> String {
     let mut text = String::from(
@@ -300,7 +302,7 @@ mod tests {
         let mut all = All::default();
         all.gdb_deserialize(&bytes).expect("all of them");
         all.put_into(&mut after);
-        // The six bytes behind each register of the FPU are nothing's.
+        // The six bytes behind each register of the FPU are unused.
         for n in 0..8 {
             let unused = 42 + 16 * n..48 + 16 * n;
             after.fpu[unused.clone()].copy_from_slice(&before.fpu[unused]);

@@ -1,4 +1,5 @@
-//! What GDB calls signals. Its numbers are those of `include/gdb/signals.def` in its sources, and not Linux's.
+//! Exceptions and Linux's signals as GDB's signals, whose numbers are those of `include/gdb/signals.def` in GDB's
+//! sources and not Linux's.
 use abi::Exception;
 use gdbstub::common::Signal;
 
@@ -15,7 +16,7 @@ pub fn of_exception(code: u64) -> Signal {
     }
 }
 
-/// The signal that has this number in Linux.
+/// GDB's signal for a Linux signal number.
 #[must_use]
 pub const fn of_linux(number: u8) -> Signal {
     match number {

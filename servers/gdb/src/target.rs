@@ -1,4 +1,4 @@
-//! What GDB asks, of the process that is debugged.
+//! GDB's requests about the process that is debugged, as `gdbstub`'s traits.
 use crate::held::{End, Held, News};
 use alloc::format;
 use alloc::string::String;
@@ -38,7 +38,7 @@ use services::process::Status;
 /// The instruction `int3`.
 const INT3: u8 = 0xcc;
 
-/// How a thread is to go on.
+/// How GDB wants a thread to continue.
 #[derive(Clone, Copy)]
 struct Action {
     thread: usize,
@@ -47,29 +47,30 @@ struct Action {
 }
 
 impl Action {
-    /// The signal that the program is to have, if it is to have one.
+    /// The signal to be delivered to the program, if any.
     fn passes(&self) -> Option<Signal> {
         self.signal.filter(|signal| signal.0 != 0)
     }
 }
 
-/// The process that is debugged, and how one gets at others.
+/// The process that is debugged, and the way to all others.
 pub(crate) struct Machine {
     managers: Vec<Supervisor>,
     pub(crate) held: Option<Held>,
-    /// The thread that is woken when something has happened.
+    /// The thread that is woken when something has happened to the process.
     waker: Ref,
     description: String,
     actions: Vec<Action>,
-    /// Only those threads go on.
+    /// Only the threads of `actions` continue, and not all.
     locked: bool,
-    /// The thread that has met an instruction `int3` of the program's own, and its address.
+    /// The last thread that has met an `int3`, and its address. [`Machine::go`] finds out whether the instruction is
+    /// the program's own.
     own_breakpoint: Option<(usize, u64)>,
-    /// It goes on, and GDB has not been told of a stop since.
+    /// Whether the process runs, with no stop reported to GDB since it was let run.
     runs: bool,
 }
 
-/// An error that is told and forgotten. The numbers are Linux's, since GDB shows no words.
+/// An error that GDB is told and that changes nothing. The numbers are Linux's, since GDB shows no words.
 const fn told(error: Error) -> TargetError<&'static str> {
     TargetError::Errno(match error {
         Error::NotFound => 3,     // ESRCH
@@ -82,7 +83,7 @@ const fn told(error: Error) -> TargetError<&'static str> {
     })
 }
 
-/// That nothing is debugged.
+/// The error of a request when no process is debugged.
 const NOTHING: TargetError<&'static str> = TargetError::Errno(3);
 
 fn tid(number: usize) -> Tid {
@@ -108,7 +109,7 @@ impl Machine {
         self.held.as_mut().ok_or(NOTHING)
     }
 
-    /// The process that is debugged goes on as if it had never been.
+    /// Ends the debugging; the process continues as if it had never been debugged.
     pub(crate) fn leave(&mut self) {
         self.forget();
         if let Some(held) = self.held.take() {
@@ -118,13 +119,13 @@ impl Machine {
         }
     }
 
-    /// Nothing is known of a process.
+    /// Forgets what was noted about the process.
     fn forget(&mut self) {
         self.runs = false;
         self.own_breakpoint = None;
     }
 
-    /// What has happened, if something has.
+    /// What is to be reported to GDB about the process, if anything.
     pub(crate) fn news(&mut self) -> Option<MultiThreadStopReason<u64>> {
         let news = self.happened();
         self.runs &= news.is_none();
@@ -144,7 +145,8 @@ impl Machine {
                         signal: signal::of_exception(code),
                     });
                 }
-                // GDB knows which breakpoints are its own, and takes them out of the way of who goes on.
+                // GDB removes its own breakpoints before it lets a thread continue from one; `go` handles an `int3`
+                // that is not GDB's.
                 self.own_breakpoint = at.ok().map(|at| (thread, at));
                 Some(BaseStopReason::SwBreak(thread_id))
             }
@@ -166,7 +168,7 @@ impl Machine {
                 })
             }
             Err(error) => {
-                // It has been forgotten.
+                // The process can have been reaped with its end unknown; GDB gets the end of debugging as a kill.
                 rt::log!("gdb: {}", error.text());
                 self.held = None;
                 Some(BaseStopReason::Terminated(Signal::SIGKILL))
@@ -174,8 +176,9 @@ impl Machine {
         }
     }
 
-    /// Somebody has typed Ctrl-C. If that has crossed the report of a stop, GDB takes the report for the answer: a
-    /// further one would come when the program goes on, and nobody would hold that.
+    /// Stops the process for a Ctrl-C, and returns the report. If the process has already stopped and the two messages
+    /// have crossed, GDB takes the report of that stop as the answer. A second report would reach GDB when the process
+    /// has continued, and it would not be stopped then.
     pub(crate) fn interrupt(&mut self) -> Option<MultiThreadStopReason<u64>> {
         if !self.runs {
             return None;
@@ -205,7 +208,7 @@ impl Machine {
         })
     }
 
-    /// Has a thread of its own wait for what happens, and wake the waker.
+    /// Starts a thread that waits for exceptions and the end of the process, and wakes the waker.
     fn watch(&self, held: &Held) -> Result<(), Error> {
         let (mut session, end) = held.watcher()?;
         let waker = self.waker.copy().map_err(rt::error_of)?;
@@ -215,7 +218,7 @@ impl Machine {
                 match session.more_taken(seen) {
                     Ok((_, status)) if status.has_ended() => over = Some(End::Told(status)),
                     Ok((count, _)) => seen = count,
-                    // It is not debugged any more, or its manager has gone.
+                    // The process is not debugged any more, or its manager is gone.
                     Err(_) => over = Some(End::Unknown),
                 }
                 if let Some(over) = over {
@@ -228,7 +231,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The process that GDB knows by this number.
+    /// The process with this number of GDB's.
     fn process(&self, number: u64) -> Result<Process, Error> {
         let (manager, pid) = numbers::process(number).ok_or(Error::NotFound)?;
         self.managers[manager].process(pid)
@@ -242,34 +245,34 @@ impl Machine {
         Ok(())
     }
 
-    /// Lets threads go on as was said.
+    /// Lets the process continue with the actions that GDB has set.
     fn go(&mut self) -> Result<(), Error> {
         let own = self.own_breakpoint.take();
         let held = self.held.as_mut().ok_or(Error::NotFound)?;
-        // One of GDB's is in memory while another thread goes on by itself.
+        // A breakpoint of GDB's stays in memory while only another thread continues.
         let own = own.filter(|(_, at)| !held.has_breakpoint(*at));
-        // Who is to meet the instruction after all is told of where it is.
+        // If the exception is passed to the process, the thread stays at the `int3`, where the process expects it.
         let is_passed = |thread| {
             let mut actions = self.actions.iter();
             actions.any(|action| action.thread == thread && action.passes().is_some())
         };
         let own = own.filter(|(thread, _)| !is_passed(*thread));
         if let Some((thread, at)) = own {
-            // An instruction of the program's own is behind it once it has been told of.
+            // GDB has been told of the program's own `int3`, so the thread continues behind it.
             let mut byte = [0];
             let here = held.state(thread).is_ok_and(|s| s.registers.rip == at);
             if here && held.read(at, &mut byte).is_ok() && byte == [INT3] {
                 held.change(thread, |state| state.registers.rip += 1)?;
             }
         }
-        // Of those that were begun when going on was given up.
+        // Steps may be left over from a `go` that failed halfway.
         held.end_wanted();
         for action in &self.actions {
             if action.passes().is_some() {
                 match held.pass(action.thread) {
-                    // It has met nothing: there is nobody who could send it a signal.
+                    // The thread has met no exception, and there is no other way to send it a signal.
                     Ok(()) | Err(Error::NotFound) => {}
-                    // That was its end.
+                    // The delivered exception has ended the process.
                     Err(Error::Ended) => return Ok(()),
                     Err(error) => return Err(error),
                 }
@@ -334,7 +337,7 @@ impl MultiThreadBase for Machine {
 
     fn read_addrs(&mut self, start: u64, data: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
         let held = self.held()?;
-        // GDB tries addresses to see whether there is something.
+        // GDB tries addresses to find out whether something is there.
         held.read(start, data).map_err(|_| TargetError::Errno(14))?;
         Ok(data.len())
     }
@@ -489,7 +492,7 @@ impl SwBreakpoint for Machine {
 
 impl ExtendedMode for Machine {
     fn run(&mut self, _: Option<&[u8]>, _: Args<'_, '_>) -> TargetResult<Pid, Self> {
-        // Programs are started by the shell, in whose job they count.
+        // Programs are started by the shell, and are counted in its job.
         Err(told(Error::Unsupported))
     }
 

@@ -1,4 +1,4 @@
-//! What GDB watches, and whether something was done to it.
+//! GDB's watchpoints, and whether an access has met one.
 use crate::access::Access;
 use abi::access::{READ, WRITE};
 use abi::PAGE_SIZE;
@@ -6,21 +6,21 @@ use alloc::vec;
 use alloc::vec::Vec;
 use gdbstub::target::ext::breakpoints::WatchKind;
 
-/// Bytes that are watched.
+/// A watchpoint: a range of bytes that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// The first one.
+    /// The first byte.
     pub address: u64,
-    /// How many: at most a page.
+    /// How many bytes: at most a page.
     pub size: u64,
-    /// For what.
+    /// The kind of access they are watched for.
     pub kind: WatchKind,
-    /// What was there when the program went on; empty if nobody can say.
+    /// The bytes as they were when the program was let run; empty if they could not be read.
     before: Vec<u8>,
 }
 
 impl Point {
-    /// Its kind as rights.
+    /// The watched kinds of access, as rights of [`abi::access`].
     #[must_use]
     pub const fn access(&self) -> u64 {
         match self.kind {
@@ -34,8 +34,8 @@ impl Point {
         address < self.address + self.size && self.address < address.saturating_add(size)
     }
 
-    /// Whether it is watched for being written, and other bytes are there than when this was last asked, or the program
-    /// went on.
+    /// Whether the range is watched for writes and its bytes have changed since the last such call, or since the
+    /// program was let run.
     fn has_changed(&mut self, read: &mut impl FnMut(u64, &mut [u8]) -> bool) -> bool {
         if self.access() & WRITE == 0 || self.before.is_empty() {
             return false;
@@ -49,12 +49,13 @@ impl Point {
     }
 }
 
-/// All that is watched.
+/// All watchpoints.
 #[derive(Debug, Default)]
 pub struct Points(Vec<Point>);
 
 impl Points {
-    /// One more, if it can be: nothing can if it is longer than a page, or at the end of all addresses.
+    /// A watchpoint, if it is possible: `None` for no bytes, more than a page, or a range beyond the end of all
+    /// addresses.
     #[must_use]
     pub fn point(address: u64, size: u64, kind: WatchKind) -> Option<Point> {
         let fits = (1..=PAGE_SIZE).contains(&size) && address.checked_add(size).is_some();
@@ -66,38 +67,38 @@ impl Points {
         })
     }
 
-    /// Adds it.
+    /// Adds a watchpoint, which replaces an equal one.
     pub fn add(&mut self, point: Point) {
         self.remove(&point);
         self.0.push(point);
     }
 
-    /// Removes it.
+    /// Removes a watchpoint.
     pub fn remove(&mut self, point: &Point) {
         let same =
             |p: &Point| (p.address, p.size, p.kind) == (point.address, point.size, point.kind);
         self.0.retain(|other| !same(other));
     }
 
-    /// Forgets all.
+    /// Removes all watchpoints.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether nothing is watched.
+    /// Whether there are no watchpoints.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether something is watched in the page of this address.
+    /// Whether something in the page of this address is watched.
     #[must_use]
     pub fn has_page(&self, address: u64) -> bool {
         let page = address & !(PAGE_SIZE - 1);
         self.0.iter().any(|point| point.meets(page, PAGE_SIZE))
     }
 
-    /// Keeps what is there now. `read` says whether it could.
+    /// Keeps the present bytes of all watched ranges. `read` returns whether it could read them.
     pub fn note(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> bool) {
         for point in &mut self.0 {
             let mut now = vec![0; point.size as usize];
@@ -108,16 +109,16 @@ impl Points {
         }
     }
 
-    /// Whether these bytes are watched for this.
+    /// Whether there is a watchpoint of this kind at this address.
     #[must_use]
     pub fn has(&self, address: u64, kind: WatchKind) -> bool {
         let mut points = self.0.iter();
         points.any(|point| (point.address, point.kind) == (address, kind))
     }
 
-    /// Which of them was met by an instruction or a call that has made these accesses, and may have made others: one
-    /// of which the bytes are others now, of those that were accessed first, or else one that was accessed as it is
-    /// watched for. Another call of the same time is told of bytes that have changed once.
+    /// The watchpoint that was met by an instruction or a call with these accesses, and perhaps others that are not
+    /// known: one whose bytes have changed and that was accessed; else one whose bytes have changed; else one that was
+    /// accessed as it is watched for. A change is reported once, so a concurrent call does not get it again.
     pub fn met(
         &mut self,
         accesses: &[Option<Access>],
@@ -130,7 +131,7 @@ impl Points {
         let accessed = |point: &Point| {
             let met = |access: &Access| {
                 let operand = access.operand;
-                // A write that changes nothing is none for GDB's `watch`.
+                // A write that leaves the bytes as they are does not stop GDB's `watch`.
                 point.access() & READ != 0
                     && point.access() & operand.access != 0
                     && point.meets(access.address, operand.size)
@@ -186,13 +187,13 @@ mod tests {
         memory[15] = 1;
         assert_eq!(met(&mut points, &memory, &[None]), Some(0x1008));
         assert_eq!(met(&mut points, &memory, &[None]), None, "told twice");
-        // What could not be read has not changed.
+        // Bytes that could not be read have not changed.
         points.note(|_, _| false);
         memory[15] = 2;
         assert_eq!(met(&mut points, &memory, &[None]), None);
     }
 
-    /// What several threads have done before the program stood still is told of each.
+    /// When several threads have written before the program was stopped, each is reported.
     #[test]
     fn each_is_told_of_what_it_has_changed() {
         let mut points = Points::default();
