@@ -11,7 +11,7 @@ const EXIT: u16 = 0xf4;
 /// Bit of the line status register: the transmitter accepts a byte.
 const TAKES: u8 = 0x20;
 
-/// One line at a time.
+/// Locked for each message, so that messages of several threads do not mix.
 static CHANNEL: Mutex<Channel> = Mutex::new(Channel { open: false });
 
 struct Channel {
@@ -34,7 +34,7 @@ fn output(port: u16, value: u8) {
     }
 }
 
-/// Gets the ports.
+/// Gets the I/O ports of the channel and of the debug exit from the device authority.
 pub(crate) fn open(authority: RefAt, space: RefAt) -> Result<(), Code> {
     rt::obj::done(sys::device_grant_ports(
         authority.0,

@@ -1,4 +1,4 @@
-//! Drivers of the boot manifest, and servers that use them: which are started, and that they are started anew when they have ended.
+//! Starts the drivers of the boot manifest and the servers that use them, and starts them again when they have ended.
 use crate::native::{Launch, Processes};
 use crate::{find, names, slow, words, PRIORITY};
 use alloc::format;
@@ -20,11 +20,11 @@ use services::system::{self, Death};
 const PERCENT: u64 = 2;
 const PERCENT_SERVER: u64 = 5;
 
-/// How often it is tried to start a driver anew, and how long until then, in nanoseconds: ten seconds in all.
+/// How often a restart of a driver is tried, and the pause between two tries in nanoseconds: ten seconds in all.
 const TRIES: u32 = 100;
 const PAUSE: u64 = 100_000_000;
 
-/// Drivers that have ended, and how.
+/// The drivers that have ended, by their numbers in the manifest, and their final statuses.
 type Ended = Arc<Mutex<Vec<(usize, Status)>>>;
 
 /// The list by which the manager of processes tells the starter that drivers have ended.
@@ -33,13 +33,13 @@ pub(crate) struct Drivers {
     ended: Ended,
 }
 
-/// The thread that starts drivers anew.
+/// The thread that starts drivers again.
 static STARTER: Lazy<Ref> = Lazy::new();
 
 /// The boot manifest.
 static MANIFEST: Lazy<Vec<Driver>> = Lazy::new();
 
-/// The boot manifest; before [`read_manifest`] it adds nothing.
+/// The boot manifest; before [`read_manifest`], without what the boot archive adds.
 pub(crate) fn manifest() -> &'static [Driver] {
     let made: Result<_, Infallible> = MANIFEST.get(|| Ok(fermata_init::manifest("", false)));
     match made {
@@ -47,17 +47,17 @@ pub(crate) fn manifest() -> &'static [Driver] {
     }
 }
 
-/// Reads what the boot archive adds to the manifest, and adds the debugger's server if there is to be one.
+/// Reads what the boot archive adds to the manifest, and adds the debugger's server if `debugger` says so.
 pub(crate) fn read_manifest(archive: &'static [u8], debugger: bool) {
     let added = find(archive, "etc/drivers").unwrap_or_default();
     let added = core::str::from_utf8(added).unwrap_or_default();
     MANIFEST.set(fermata_init::manifest(added, debugger));
 }
 
-/// What became of the drivers, in the order of the manifest.
+/// The deaths of each driver and whether it was given up, in the order of the manifest.
 static HISTORY: Mutex<Vec<History>> = Mutex::new(Vec::new());
 
-/// Does something with what is kept of a driver.
+/// Calls `f` with the history of a driver.
 fn history<R>(number: usize, f: impl FnOnce(&mut History) -> R) -> R {
     let mut all = HISTORY.lock();
     if all.len() <= number {
@@ -66,7 +66,7 @@ fn history<R>(number: usize, f: impl FnOnce(&mut History) -> R) -> R {
     f(&mut all[number])
 }
 
-/// What is told of the driver with this number in the manifest, whose process this is, if it has one.
+/// What is reported of the driver with this number in the manifest. `pid`: its process, if it has one.
 pub(crate) fn told(number: usize, pid: Option<Pid>) -> Result<system::Driver, Error> {
     let driver = manifest().get(number).ok_or(Error::NotFound)?;
     let history = history(number, |history| history.clone());
@@ -83,7 +83,7 @@ pub(crate) fn told(number: usize, pid: Option<Pid>) -> Result<system::Driver, Er
 }
 
 impl Drivers {
-    /// Notes that this driver has ended, of which exception, if one, and wakes the starter.
+    /// Notes that a driver has ended and wakes the starter. `why`: the exception that ended it, in words, or empty.
     pub(crate) fn ended(&self, driver: usize, status: Status, why: String) {
         history(driver, |history| {
             let wanted = status == Status::Killed(crate::native::SIGKILL);
@@ -97,13 +97,13 @@ impl Drivers {
     }
 }
 
-/// A session of power over the device server.
+/// A session with control over the device server.
 fn control() -> Result<DeviceControlClient, Error> {
     let control = names::supervisor("device")?;
     DeviceControlClient::open_as(&control, names::own()?)
 }
 
-/// The door at which a driver of the manifest asks the device server.
+/// The door of a driver of the manifest at the device server.
 pub(crate) fn door(name: &str) -> Result<Ref, String> {
     let number = manifest().iter().position(|driver| driver.name() == name);
     let number = number.ok_or_else(|| format!("{name} is no driver of the manifest"))?;
@@ -111,7 +111,7 @@ pub(crate) fn door(name: &str) -> Result<Ref, String> {
     door.map_err(|error| format!("the device server: {}", error.text()))
 }
 
-/// Whether the machine has a device for the driver of this name.
+/// Whether the machine has a device for the driver with this name.
 pub(crate) fn is_present(name: &str) -> Result<bool, Error> {
     let number = manifest().iter().position(|driver| driver.name() == name);
     match number {
@@ -120,23 +120,23 @@ pub(crate) fn is_present(name: &str) -> Result<bool, Error> {
     }
 }
 
-/// Asks the device server for the date at which the machine's clock was zero, so that init can tell the date.
+/// Asks the device server for the date at which the machine's clock was zero, from which init computes the date.
 pub(crate) fn set_date() -> Result<(), Error> {
     names::ORIGIN.set(control()?.origin()?);
     Ok(())
 }
 
-/// Starts drivers: all at boot, then each again that has ended.
+/// Starts drivers: all at boot, then each again when it has ended.
 struct Starter {
     archive: &'static [u8],
     processes: &'static Processes,
-    /// Kernel memory that the servers share.
+    /// Kernel memory in bytes that all servers share.
     shared: u64,
     ended: Ended,
-    /// The doors of those that were started.
+    /// The doors at the device server of the drivers that were started, in the order of the manifest.
     doors: Vec<Option<Ref>>,
     deaths: Vec<Deaths>,
-    /// A number of this boot, the same for all that follow each other.
+    /// A number of this boot, the same for every start of a driver.
     boot: u64,
     /// See [`fermata_init::Options::address`].
     address: Option<String>,
@@ -144,8 +144,8 @@ struct Starter {
     system: RefAt,
 }
 
-/// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. Returns the names of
-/// their services.
+/// Starts the drivers whose devices the machine has, and a thread that starts them again whenever they end. Returns the
+/// names of their services.
 pub(crate) fn start(
     archive: &'static [u8],
     processes: &'static Processes,
@@ -190,7 +190,7 @@ pub(crate) fn start(
     }
     let thread = thread::spawn_at(PRIORITY, move || starter.run()).map_err(words)?;
     STARTER.set(thread.reference().map_err(words)?);
-    // One that has ended before could not say so.
+    // The starter was not known yet when a driver ended before this.
     if let Ok(starter) = STARTER.get(|| Err(Error::NotFound)) {
         let _ = starter.interrupt();
     }
@@ -211,7 +211,7 @@ impl Starter {
         let file =
             find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
         let door = self.doors.get(number).and_then(Option::as_ref);
-        // Behind `services::system::PASSED`.
+        // The system port is at index `services::system::PASSED`; the door follows it.
         let system = system.then_some(&self.system);
         let refs: Vec<&RefAt> = system.into_iter().chain(door.map(|door| &**door)).collect();
         let name = program.rsplit('/').next().unwrap_or(program);
@@ -248,9 +248,9 @@ impl Starter {
         launched.map(drop).map_err(|(_, why)| complaint(why))
     }
 
-    /// Starts drivers anew, on a thread of its own, for as long as the machine runs.
+    /// Starts ended drivers again, on a thread of its own, for as long as the machine runs.
     fn run(mut self) {
-        // Those that could not be started yet, and how often that was tried.
+        // The drivers that could not be started yet, and how often that was tried.
         let mut waiting: Vec<(usize, u32)> = Vec::new();
         loop {
             let ended = core::mem::take(&mut *self.ended.lock());
@@ -260,8 +260,9 @@ impl Starter {
                 }
                 (true, false) => time::sleep(PAUSE),
                 (false, _) => {
-                    // Whoever opens a session there has those of clients that have ended end: what a driver had is
-                    // taken back, also if it has given its session to somebody, and none comes after it.
+                    // Opening a session makes the device server end the sessions of clients that have ended. So what a
+                    // driver had is taken back, even if it passed its session to somebody else and no driver follows
+                    // it.
                     let _ = control();
                 }
             }
@@ -279,7 +280,7 @@ impl Starter {
             }
             for (number, status) in ended {
                 let name = manifest()[number].name();
-                // A driver that somebody has killed is started anew without a message, and is not counted.
+                // A driver that somebody has killed is started again without a message, and the death is not counted.
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {
                     names::give_up(name);
@@ -295,7 +296,7 @@ impl Starter {
                         "init: the server of {name} has ended, and is started anew"
                     ));
                 }
-                // What it lacks others can have for a moment: memory, an account, a segment.
+                // The start can fail because others have the memory, the account or the segment for a moment.
                 if self.launch(number).is_err() {
                     waiting.push((number, 1));
                 }

@@ -1,4 +1,4 @@
-//! Starts the memory server. There is no memory server yet, so its memory is taken from free frames.
+//! Starts the memory server, with memory that is taken from free frames.
 use crate::slow;
 use abi::access::{EXECUTE, OBJECTS, READ, WRITE};
 use abi::boot::ROOT_REGION;
@@ -23,13 +23,14 @@ use services::process::Start;
 /// The root region.
 pub(crate) const ROOT: RefAt = RefAt(ROOT_REGION);
 
-/// Stack of the memory server: less than a program's, since it is there at once.
+/// Size of the memory server's stack: smaller than a program's, since all of its pages are present from the start.
 const STACK: u64 = 128 * 1024;
-/// Its heap: this, and a part of the memory that it manages, for its bookkeeping.
+/// Size of the memory server's heap: this, and one part in [`HEAP_PART`] of the memory that it manages, for its
+/// bookkeeping.
 const HEAP: u64 = 2 << 20;
 const HEAP_PART: u64 = 128;
 
-/// How long it may take to start, in nanoseconds.
+/// How long the memory server may take to start, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
 /// The memory server's space as it is being built.
@@ -39,7 +40,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Fresh zeroed frames at this address of the memory server, and a window on them.
+    /// Puts fresh zeroed frames at this address of the memory server, and returns a window on them.
     fn memory(&mut self, start: u64, size: u64) -> Result<Window, String> {
         let physical = self.frames.take(size).ok_or("there is too little memory")?;
         let window = Window::map(&ROOT, physical, size, READ | WRITE | OBJECTS)
@@ -50,7 +51,7 @@ impl Builder<'_> {
         Ok(window)
     }
 
-    /// A mapping in the memory server's space.
+    /// Maps physical memory into the memory server's space.
     fn show(&self, start: u64, size: u64, physical: u64, rights: u64) -> Result<(), String> {
         let mapping = Mapping::new().map_err(words)?;
         let state = MappingState {
@@ -62,7 +63,7 @@ impl Builder<'_> {
         mapping
             .set_state(&state, ROOT.0, self.space.handle())
             .map_err(words)?;
-        // It stays as long as the machine runs.
+        // The mapping stays as long as the machine runs.
         core::mem::forget(mapping);
         Ok(())
     }
@@ -105,8 +106,8 @@ fn words(code: Code) -> String {
     format!("{code:?}")
 }
 
-/// Starts the memory server, which gets all frames that are left. Returns its supervisor port. `starter` is the
-/// calling thread.
+/// Starts the memory server, and gives it all frames that are left. Returns its supervisor port. `starter`: the calling
+/// thread, which the server wakes when it has put that port in its start page.
 pub(crate) fn start(
     file: &[u8],
     mut frames: Frames,
@@ -172,7 +173,8 @@ pub(crate) fn start(
     }
     at(START_SPACE).point_to(*space_ref).map_err(words)?;
     thread.reference_into(at(START_THREAD)).map_err(words)?;
-    // What it finds and fills in; the order is that of its module `passed`.
+    // References that the server expects, in the order of its module `passed`: the root region, its supervisor port,
+    // which it fills in itself, and the thread to wake.
     let passed: Vec<RefAt> = (0..3)
         .map(|index| at(START_PASSED + index * OBJECT_SIZE))
         .collect();

@@ -1,5 +1,5 @@
-//! The keeper of init itself, on a thread of its own: a guarded access that is bad goes on where it says; any other bad access, or
-//! whatever else a thread of init meets, is the end of the machine, with a sentence.
+//! The keeper of init's own space, on a thread of its own. After a failed guarded access it continues the thread where
+//! the guard says. Any other exception of a thread of init ends the machine, with a line that says why.
 use crate::control;
 use abi::boot::ROOT_SPACE;
 use abi::message::ExceptionMessage;
@@ -11,7 +11,7 @@ use rt::guard::Gone;
 use rt::obj::{Portset, SpaceAt};
 use rt::{thread, Code};
 
-/// Most bytes of what is said of an exception.
+/// Most bytes of the description of an exception.
 const MOST: usize = 80;
 
 /// A line that needs no heap; what does not fit is left out.
@@ -40,7 +40,7 @@ impl Host<NoSessions> for Keeper {
             return resumption.all(&registers);
         }
         park();
-        // Whoever met it may hold the lock of the heap.
+        // The thread that met the exception may hold the lock of the heap.
         let mut line = Line([0; MOST], 0);
         let (code, rip) = (message.code, message.registers.rip);
         let at = message.address;
@@ -50,12 +50,12 @@ impl Host<NoSessions> for Keeper {
     }
 }
 
-/// Tries it: whether an access to nothing fails.
+/// Tests the keeper: whether a guarded access to unmapped memory fails instead of ending the machine.
 pub(crate) fn works() -> bool {
     rt::guard::are_zero(0, 1) == Err(Gone)
 }
 
-/// From here on there is a keeper. It serves nobody else, and waits for nobody.
+/// Starts the keeper, for all exceptions from here on. Its thread has no other clients and waits for nobody.
 pub(crate) fn start(priority: u64) -> Result<(), Code> {
     let portset = Portset::new()?;
     let port = own_port(*portset.reference()?, OWN)?;
@@ -63,7 +63,7 @@ pub(crate) fn start(priority: u64) -> Result<(), Code> {
     let space = SpaceAt(ROOT_SPACE);
     space.set_state(&space.get_state(0)?, reference.handle())?;
     thread::spawn_at(priority, move || {
-        // They live as long as init.
+        // The port and the reference live as long as init.
         core::mem::forget((port, reference));
         if let Ok(server) = Server::on(portset, Keeper) {
             server.run();

@@ -1,4 +1,5 @@
-//! What init decides without any kernel call: see [`Options`], [`Frames`], [`Part`], [`line()`].
+//! Decisions of init that need no kernel call: the command line ([`Options`]), the boot manifest ([`manifest`]), the
+//! division of memory ([`Frames`]), the part of a native program in an image ([`Part`]), and [`line()`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -20,24 +21,25 @@ use services::system::{Death, DriverState};
 /// A driver of the boot manifest, or a server that is kept alive like one.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// The program.
+    /// The path of the program in the boot archive.
     pub program: &'static str,
     /// The reserved name of the service that it offers, and what it may ask the device server for
-    /// (`servers/device/src/manifest.rs` says how to read it).
+    /// (`servers/device/src/manifest.rs` describes the format).
     pub line: &'static str,
-    /// A driver whose service it uses: it is started when that is, whatever devices there are, and may control it.
+    /// The driver whose service this server uses. The server is started when that driver is, whatever devices there
+    /// are, and may control it.
     pub uses: Option<&'static str>,
     /// The priority of its first thread.
     pub priority: u64,
-    /// It is given the system port, and offers no service.
+    /// Whether it is given the system port; it offers no service then.
     pub system: bool,
-    /// The highest priority of its threads. A driver that never rests, or never acknowledges an interrupt, takes the processor from
-    /// everybody below.
+    /// The highest priority of its threads. A driver that never rests, or never acknowledges an interrupt, takes the
+    /// processor from everybody below this priority.
     pub ceiling: u64,
 }
 
 impl Driver {
-    /// Whether it may have a channel of ISA DMA.
+    /// Whether it may have a channel for ISA DMA.
     #[must_use]
     pub fn has_channel(&self) -> bool {
         self.line
@@ -52,7 +54,7 @@ impl Driver {
     }
 }
 
-/// The drivers that every machine may have. [`manifest`] adds those of the boot archive.
+/// The drivers that every machine may have. [`manifest`] adds those that the boot archive names.
 pub const DRIVERS: [Driver; 6] = [
     Driver {
         program: "sbin/console",
@@ -91,7 +93,7 @@ pub const DRIVERS: [Driver; 6] = [
         line: "entropy pci=1af4:1005 pci=1af4:1044 dma=8000",
         uses: None,
         system: false,
-        // Nobody waits for it.
+        // Nobody waits for the driver's service.
         priority: PRIORITY_PROGRAM,
         ceiling: PRIORITY_PROGRAM,
     },
@@ -100,35 +102,35 @@ pub const DRIVERS: [Driver; 6] = [
         line: "net",
         uses: Some("link"),
         system: false,
-        // What comes from outside is handled in turn with programs, however much it is.
+        // Input from the network is handled in turn with programs, however much of it there is.
         priority: PRIORITY_PROGRAM,
         ceiling: PRIORITY_PROGRAM,
     },
 ];
 
-/// The server of GDB, of a machine that is started with the word `gdb`.
+/// The debugger's server, for a machine that is started with the word `gdb`.
 pub const DEBUGGER: Driver = Driver {
     program: "sbin/gdb",
     line: "gdb ports=2e8+8 line=7",
     uses: None,
     system: true,
-    // It is to get its turn beside programs that compute.
+    // The server must get a turn beside programs that compute.
     priority: PRIORITY_SHELL,
     ceiling: PRIORITY_SHELL,
 };
 
-/// Names whose driver another one can stand in for.
+/// The drivers in whose place the boot archive can name another program.
 const REPLACED: [&str; 2] = ["disk", "link"];
 
-/// The name of a driver that only the boot archive can add, and that is a server as those are: who plays is heard with
-/// gaps if it does not get its turn.
+/// The name of the sound driver, which only the boot archive can add. The driver gets the priority of servers, since
+/// playback has gaps if the driver does not run in time.
 const SOUND: &str = "sound";
 
-/// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME
-/// WORDS...` for each, where name and words are a [`Driver::line`]. One for `disk` or `link` is started instead of the
-/// driver of that name, as that would be. All others are added, with the priority of programs and handlers one above it, but for one for `sound`,
-/// which has that of servers. What is no such line, and a name that somebody has already, is left out. With a
-/// `debugger` there is [`DEBUGGER`], too. A driver's place here is its number.
+/// The boot manifest: [`DRIVERS`], [`DEBUGGER`] if `debugger` says so, and the lines of the boot archive's
+/// `etc/drivers` (`added`). Such a line is `PROGRAM NAME WORDS...`, where name and words are a [`Driver::line`]. A line
+/// for `disk` or `link` replaces the program and line of that driver. Every other line adds a driver, with the priority
+/// of programs and handlers one above it; the driver for `sound` has the priority of servers. Lines of another form,
+/// and lines with a name that is taken, are left out. A driver's number is its index in the result.
 #[must_use]
 pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
     let mut drivers = DRIVERS.to_vec();
@@ -143,7 +145,7 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
             uses: None,
             system: false,
             priority: PRIORITY_PROGRAM,
-            // The handlers of one that is made with the kit are above it.
+            // The handlers of a driver that is made with the kit have a higher priority than its process-level thread.
             ceiling: PRIORITY_PROGRAM + 1,
         };
         let name = driver.name();
@@ -165,16 +167,16 @@ pub fn manifest(added: &'static str, debugger: bool) -> Vec<Driver> {
     drivers
 }
 
-/// Whether only the server of this name may have it.
+/// Whether only the server of this name may register it.
 #[must_use]
 pub fn is_reserved(name: &str, manifest: &[Driver]) -> bool {
     RESERVED.contains(&name) || manifest.iter().any(|driver| driver.name() == name)
 }
 
-/// Servers that are in no manifest, and the one driver whose service each uses.
+/// Servers that are in no manifest, and the one driver that each uses.
 const USERS: [(&str, &str); 1] = [("random", "entropy")];
 
-/// Whether a process that offers this `service`, or is this driver, may control the driver of that name.
+/// Whether a process that offers this `service`, or is this driver, may control the driver with this name.
 #[must_use]
 pub fn may_control(service: Option<&str>, driver: Option<&Driver>, name: &str) -> bool {
     let uses = driver.is_some_and(|driver| driver.uses == Some(name));
@@ -183,26 +185,27 @@ pub fn may_control(service: Option<&str>, driver: Option<&Driver>, name: &str) -
         .any(|user| (service, name) == (Some(user.0), user.1))
 }
 
-/// Memory that devices reach: this part of the free memory, and at most so much.
+/// Memory that devices reach: one part in this many of the free memory, and at most this many bytes.
 const POOL_PART: u64 = 64;
 const POOL_MOST: u64 = 4 << 20;
 
-/// Memory that channels of ISA DMA reach, which is apart, below 16 MB: so much, where no channel has to cross a boundary of its.
+/// Memory that channels of ISA DMA reach, a pool of its own below 16 MB: its size, and the distance of the boundaries
+/// that a channel's transfer cannot cross, at one of which it begins.
 const LOW_POOL: u64 = 0x4_0000;
 const LOW_BOUNDARY: u64 = 0x1_0000;
 const LOW_END: u64 = 16 << 20;
 
-/// How many deaths of its own a driver may die within [`DEATHS_TIME`]. Deaths that somebody wanted are not counted.
+/// Most unwanted deaths of a driver within [`DEATHS_TIME`]; with one more, init gives the driver up.
 const DEATHS: usize = 5;
-/// See [`DEATHS`], in nanoseconds.
+/// The time in which [`DEATHS`] are counted, in nanoseconds.
 const DEATHS_TIME: u64 = 10_000_000_000;
 
-/// The deaths of a driver that nobody wanted: when they were.
+/// The times of a driver's recent deaths, without those that somebody wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Deaths(Vec<u64>);
 
 impl Deaths {
-    /// One more. Whether the driver is given up.
+    /// Adds a death. Returns whether the driver is to be given up.
     pub fn add(&mut self, now: u64) -> bool {
         self.0.retain(|then| now - then.min(&now) < DEATHS_TIME);
         self.0.push(now);
@@ -210,32 +213,32 @@ impl Deaths {
     }
 }
 
-/// What became of a driver, for people.
+/// The deaths of a driver and whether it was given up, for people.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// How often it has ended.
     pub deaths: u32,
-    /// In how many of these somebody had killed it.
+    /// How many of these deaths were kills by request.
     pub wanted: u32,
-    /// The last time.
+    /// The last death.
     pub last: Option<Death>,
     given_up: Option<String>,
 }
 
 impl History {
-    /// It has ended; whether somebody `wanted` that.
+    /// Notes a death. `wanted`: whether somebody killed the driver.
     pub fn died(&mut self, death: Death, wanted: bool) {
         self.deaths = self.deaths.saturating_add(1);
         self.wanted = self.wanted.saturating_add(u32::from(wanted));
         self.last = Some(death);
     }
 
-    /// It is not started any more: why.
+    /// Notes that the driver is not started any more, and why.
     pub fn give_up(&mut self, why: String) {
         self.given_up = Some(why);
     }
 
-    /// How it is, if there is a process of it or not.
+    /// The driver's state. `runs`: whether it has a process.
     #[must_use]
     pub fn state(&self, runs: bool) -> DriverState {
         match (&self.given_up, &self.last) {
@@ -250,35 +253,35 @@ impl History {
 /// The words of the kernel's command line that concern init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Run this script and power off.
+    /// Run this script and power the machine off.
     pub script: Option<String>,
-    /// Instructions are counted.
+    /// The machine is deterministic: its clock counts instructions.
     pub deterministic: bool,
     /// Write the log to the control channel.
     pub verbose: bool,
-    /// Start the server of GDB, and give it the system port.
+    /// Start the debugger's server, and give it the system port.
     pub gdb: bool,
-    /// Have the personality of Linux programs tell of each call.
+    /// Make the Linux personality log each call.
     pub trace: bool,
     /// Run the tests instead of a shell.
     pub test: bool,
-    /// Run the cuts at every site, which need a kernel with the probe, with these arguments.
+    /// Run the test of cuts at every site, with these arguments. It needs a kernel with the probe.
     pub cut: Option<Vec<String>>,
-    /// Only tests with this in their names.
+    /// Run only the tests with this in their names.
     pub filter: Option<String>,
-    /// Kernel memory that each native program may use, in percent of all.
+    /// Kernel memory that each native program may use, in percent of the machine's.
     pub program_quota: Option<u64>,
     /// The highest priority that a native program can give its threads.
     pub program_ceiling: Option<u64>,
-    /// The address of the machine in its network, and the bits of that, for the server that knows how to read it.
+    /// The machine's network address and prefix length, as `10.0.0.1/24`; init passes it on unread.
     pub address: Option<String>,
-    /// Which services run in the kernel's rings, in a place among collocated spaces, by name or for `all`, and which programs of
-    /// the boot archive, by path. See [`is_placed`].
+    /// Services (by name, or `all`) and programs of the boot archive (by path), and whether each runs collocated in the
+    /// kernel's rings. See [`is_placed`].
     pub places: Vec<(String, bool)>,
 }
 
 impl Options {
-    /// Reads a command line. Words that are not known are for others.
+    /// Reads a command line. Unknown words are ignored, since they are meant for others.
     #[must_use]
     pub fn new(command_line: &str) -> Self {
         let mut options = Options::default();
@@ -318,8 +321,8 @@ impl Options {
     }
 }
 
-/// Whether a service, or the program at a path that begins with a slash, runs in the kernel: the last line that concerns it counts.
-/// `all` are all services.
+/// Whether a service, or the program at a path that begins with a slash, runs in the kernel's rings: the last entry
+/// that concerns it counts. `all` stands for all services.
 #[must_use]
 pub fn is_placed(places: &[(String, bool)], name: &str) -> bool {
     let concerns = |line: &str| line == name || line == "all" && !name.starts_with('/');
@@ -327,11 +330,12 @@ pub fn is_placed(places: &[(String, bool)], name: &str) -> bool {
     last.is_some_and(|(_, in_kernel)| *in_kernel)
 }
 
-/// The places among collocated spaces that a placed service may have, or else a placed program. Those of services, which are the
-/// first ones, are as many as there can be placed services: one that dies finds its place again, however many programs are started.
+/// The range of places among the collocated spaces from which a service, or else a program, gets one. The first places
+/// are for services alone, as many as there can be placed services, so that a service that has died finds a place again
+/// however many programs are started.
 #[must_use]
 pub fn places_of(service: bool, places: &[(String, bool)], manifest: &[Driver]) -> Range<u64> {
-    /// They are in processes always.
+    /// Services that always run in processes.
     const NEVER: [&str; 3] = ["names", "memory", "native"];
     let count = abi::collocated::COUNT;
     if service {
@@ -383,7 +387,8 @@ impl Frames {
         Some(start)
     }
 
-    /// Takes the memory that devices reach, as far down as there is room for it: start and size. `None`: there is too little.
+    /// Takes the memory that devices reach, from the lowest range that has room for it: start and size. `None` if there
+    /// is too little.
     pub fn take_pool(&mut self) -> Option<(u64, u64)> {
         let size = (self.total() / POOL_PART).min(POOL_MOST) / PAGE_SIZE * PAGE_SIZE;
         let fits = |range: &&mut PhysRange| range.size >= size && size > 0;
@@ -395,7 +400,7 @@ impl Frames {
         Some((start, size))
     }
 
-    /// Takes memory that channels of ISA DMA reach: start and size. `None`: there is too little.
+    /// Takes the memory that channels of ISA DMA reach: start and size. `None` if there is too little.
     pub fn take_low(&mut self) -> Option<(u64, u64)> {
         let found = self.ranges.iter_mut().find_map(|range| {
             let start = range.start.checked_next_multiple_of(LOW_BOUNDARY)?;
@@ -413,44 +418,44 @@ impl Frames {
         Some((start, LOW_POOL))
     }
 
-    /// The ranges that have not been taken.
+    /// The ranges that are left.
     #[must_use]
     pub fn rest(&self) -> &[PhysRange] {
         &self.ranges
     }
 
-    /// Bytes that have not been taken.
+    /// The number of bytes that are left.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|range| range.size).sum()
     }
 }
 
-/// Init's part of a native program in a checkpoint: what is known of it beside its memory.
+/// Init's part of a native program in an image: what init knows of the program beside its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its name.
+    /// The name of the process.
     pub name: String,
-    /// Whether it was stopped by `stop`.
+    /// Whether the process was stopped by `stop`.
     pub stopped: bool,
-    /// Names by which its ports are known, and the addresses of these ports in its memory.
+    /// The names under which its ports are registered, and the addresses of these ports in its memory.
     pub names: Vec<(String, u64)>,
 }
 
-/// First byte of a part, for the form that follows.
+/// The first byte of an encoded part, which identifies this format.
 const PART_FORM: u8 = 3;
 
-/// Most bytes of a part: more than as many names as a job can have, each as long as it can be. A job
-/// may have [`services::process::MAX_JOB`] of them waiting in init's memory.
+/// Most bytes of an encoded part: more than the most names that a job can have, each of the greatest length, take. A
+/// job may have [`services::process::MAX_JOB`] parts waiting in init's memory.
 pub const MAX_PART: u64 = 8 * 1024;
 
 impl Part {
-    /// As bytes.
+    /// Encodes the part.
     pub fn to_bytes(&self) -> Result<Vec<u8>, proto::Error> {
         postcard::to_allocvec(&(PART_FORM, self)).map_err(|_| proto::Error::NoMemory)
     }
 
-    /// From bytes of an image, which are hostile.
+    /// Decodes a part from an image, whose bytes are hostile.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, proto::Error> {
         match postcard::take_from_bytes::<(u8, Part)>(bytes) {
             Ok(((PART_FORM, part), [])) if part.names.len() <= MAX_JOB_NAMES => Ok(part),
@@ -459,13 +464,13 @@ impl Part {
     }
 }
 
-/// Whether a process may have this name: one that is reserved only if it offers the `service` of that name.
+/// Whether a process may register this name: a reserved one only if the process offers the `service` of that name.
 #[must_use]
 pub fn may_have(name: &str, service: Option<&str>, manifest: &[Driver]) -> bool {
     !is_reserved(name, manifest) || service == Some(name)
 }
 
-/// Text as one line: what would end it or is no text is replaced.
+/// Text as one line: control characters and what is not UTF-8 are replaced.
 #[must_use]
 pub fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
@@ -475,14 +480,14 @@ pub fn line(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Whether who met this exception, and is collocated, has tried the kernel's memory: a pointer of its went astray where it can write
-/// all that the kernel has, and what it met before is not known.
+/// Whether an exception of a collocated thread is an access to the kernel's memory. Such a stray pointer may have
+/// overwritten anything of the kernel's before, so nothing can be relied on any more.
 #[must_use]
 pub fn met_kernel(code: u64, address: u64) -> bool {
     code == Exception::Memory as u64 && address >> 63 != 0
 }
 
-/// What is said of it, for people and for xtask, which adds the function and the line.
+/// The line that reports such an access, for people and for xtask, which adds the function and the source line.
 #[must_use]
 pub fn kernel_line(name: &str, address: u64, rip: u64) -> String {
     line(format!("{name}: kernel address {address:#x} at {rip:#x}").as_bytes())
@@ -534,7 +539,7 @@ mod tests {
             ("place=fs=kernel place=fs=process", "fs", false),
             ("place=/bin/hello=kernel", "/bin/hello", true),
             ("place=/bin/hello=kernel", "hello", false),
-            // Services are not programs, whatever these are called.
+            // `all` stands for services only, and a program is not a service, whatever its name.
             ("place=all=kernel", "/bin/hello", false),
             ("place=hello=kernel", "/bin/hello", false),
         ] {
@@ -563,7 +568,7 @@ mod tests {
             );
             assert_eq!((own, all), (first..16, 0..16), "S1: {word:?}");
         }
-        // The debugger, and what the archive adds.
+        // The debugger's server and the archive's driver count, too.
         let places = Options::new("place=all=kernel").places;
         assert_eq!(
             places_of(false, &places, &edu),
@@ -821,7 +826,7 @@ mod tests {
         ] {
             assert_eq!(met_kernel(code, address), is_kernels, "{code} {address:#x}");
         }
-        // Whoever starts a program says what it is called.
+        // Programs choose the names of processes.
         assert_eq!(
             kernel_line("a\nexit 0", kernel, 7),
             "a exit 0: kernel address 0xffff800000000000 at 0x7"

@@ -1,4 +1,4 @@
-//! The first program. README.md says what it does in which order.
+//! The first program. README.md lists what it starts, in order.
 #![no_std]
 #![no_main]
 
@@ -41,12 +41,12 @@ use services::process::Start;
 
 rt::program!();
 
-/// Init's heap is this part of the free memory, within the limits that follow. It is taken before the
-/// memory server runs.
+/// Init's heap is one part in this many of the largest range of free memory, within the two limits that follow. It is
+/// taken before the memory server runs.
 const HEAP_PART: u64 = 16;
 const HEAP_LEAST: u64 = 2 << 20;
 const HEAP_MOST: u64 = 16 << 20;
-/// Part of the heap for object slots.
+/// Bytes of the heap for object slots.
 const HEAP_SLOTS: u64 = 512 << 10;
 /// Init's priority: above that of its clients.
 const PRIORITY: u64 = PRIORITY_SERVER + 1;
@@ -66,7 +66,7 @@ extern "C" fn fermata_main() -> ! {
     if open_control().is_none() {
         control::end();
     }
-    // SAFETY: boot has put it there, and nobody writes to it.
+    // SAFETY: boot has written the structure there, and nobody changes it.
     let info = unsafe { &*(BOOT_INFO as *const BootInfo) };
     let count = (info.range_count as usize).min(MAX_RANGES);
     // The heap is made first; nothing before this line may allocate.
@@ -85,12 +85,12 @@ extern "C" fn fermata_main() -> ! {
     control::end()
 }
 
-/// The place of an object of init's own in the boot page, behind the mappings that boot made.
+/// The address of init's own object with this index in the boot page, behind the mappings that boot made.
 const fn own(index: u64) -> u64 {
     FIRST_MAPPING + (BOOT_MAPPINGS + index) * OBJECT_SIZE
 }
 
-/// Gets the ports of the control channel, without any memory.
+/// Gets the I/O ports of the control channel, without allocating memory.
 fn open_control() -> Option<()> {
     let space = RefAt(own(0));
     space.create().ok()?;
@@ -98,7 +98,7 @@ fn open_control() -> Option<()> {
     control::open(RefAt(AUTHORITY), space).ok()
 }
 
-/// Makes the heap from the largest of the ranges, and returns what is left of them.
+/// Makes the heap from the start of the largest range, and returns the ranges without it.
 fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
     let (index, range) = ranges
         .iter()
@@ -135,14 +135,14 @@ fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
     Some(ranges)
 }
 
-/// A file of the boot archive.
+/// The content of a file of the boot archive.
 fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
     let is = |member: &Member<'_>| member.header.kind == Kind::File && member.is_at(path);
     let mut members = Members::new(archive).filter_map(Result::ok);
     members.find(is).map(|member| member.content)
 }
 
-/// The file of a program of the boot archive, by its path from the root.
+/// The content of a program of the boot archive, by its path from the root.
 fn find_program<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
     let path = path.trim_start_matches('/');
     // `/bin` is a link to `/usr/bin`.
@@ -182,7 +182,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         )
     };
     let window: &'static Window = Box::leak(Box::new(window));
-    // Who trusts a program with the kernel's rings is told if it would not run there.
+    // A program that was to run in the kernel's rings must not run as a process unnoticed.
     for (path, _) in options
         .places
         .iter()
@@ -198,7 +198,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         }
     }
     drivers::read_manifest(archive, options.gdb);
-    // From the archive: programs can write to the file that is made of it.
+    // Read from the archive, since programs can write to the file that the file system makes of it.
     let gets = slow::Gets {
         paths: find(archive, "etc/gets").unwrap_or_default(),
         largest: frames.total(),
@@ -207,9 +207,10 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
 
     let kernel_memory = SpaceAt(ROOT_SPACE).get_state(0).map_err(words)?.quota;
     slow::log(&format!("kernel memory: {kernel_memory}"));
-    // The servers share what one program leaves.
+    // The servers share the kernel memory beyond the quota of one program.
     let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
-    // Only where somebody may want it. Others get of it when the other pool is used up.
+    // Low memory is set apart only if a driver may have a channel of ISA DMA; other drivers get some of it when the
+    // other pool is used up.
     let has_channel = drivers::manifest().iter().any(Driver::has_channel);
     let low = has_channel.then(|| frames.take_low()).flatten();
     let pools = low.into_iter().chain(frames.take_pool());
@@ -219,7 +220,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     let memory_supervisor = first::start(program, frames, shared / 100 * 35, *starter)
         .map_err(|why| format!("sbin/memory: {why}"))?;
 
-    // The processes' own ports (names, exits, exceptions), and the ports to manage them.
+    // Two portsets: one for the processes' own ports (names, exits, exceptions), one for the ports to manage them.
     let portset = Portset::new().map_err(words)?;
     let portset_ref = portset.reference().map_err(words)?;
     let system = names::system_port(*portset_ref).map_err(words)?;
@@ -233,7 +234,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
             Some(percent) => kernel_memory / 100 * percent,
             None => kernel_memory / 256,
         },
-        // The programs that the tests start try what a manager can.
+        // The tests' programs try all priorities that a manager can give.
         options.program_ceiling.unwrap_or(if options.test {
             u64::from(abi::PRIORITIES) - 1
         } else {
@@ -258,7 +259,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         }
     })
     .map_err(words)?;
-    // They live as long as init.
+    // The references live as long as init.
     core::mem::forget((portset_ref, manager_portset_ref));
 
     let boot = Boot {
@@ -275,11 +276,11 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     serving.run()
 }
 
-/// Starts programs of the boot archive.
+/// The servers and programs that are started from the boot archive, and what they get.
 struct Boot {
     archive: &'static [u8],
     processes: &'static Processes,
-    /// Kernel memory that the servers share.
+    /// Kernel memory in bytes that the servers share.
     shared: u64,
     /// The system port.
     system: RefAt,
@@ -287,26 +288,26 @@ struct Boot {
     memory_supervisor: Ref,
     /// Memory that devices reach.
     pools: Vec<Pool>,
-    /// What makes the machine's clock, in a word for a server.
+    /// The start and the rate of the machine's clock, as an argument for a server.
     clock: String,
 }
 
-/// The memory that devices reach: contiguous, and given to the device server only.
+/// Contiguous memory that devices reach. Only the device server gets it.
 struct Pool {
     start: u64,
     size: u64,
-    /// A region that exports it.
+    /// A region that exports the memory.
     region: Ref,
 }
 
 impl Pool {
-    /// Clears it. It was taken from the free memory.
+    /// Clears the memory, which was taken from the free frames, and exports it.
     fn new((start, size): (u64, u64)) -> Result<Self, String> {
         let window = Window::map(&ROOT, start, size, READ | WRITE).map_err(|error| error.text())?;
         // SAFETY: fresh memory, all of it in the window.
         unsafe { core::ptr::write_bytes(window.address() as *mut u8, 0, size as usize) };
         let region = export(&window, READ | WRITE)?;
-        // It stays as long as the machine runs.
+        // The window stays as long as the machine runs.
         core::mem::forget(window);
         Ok(Pool {
             start,
@@ -316,7 +317,7 @@ impl Pool {
     }
 }
 
-/// A region of what a window shows, for as long as the machine runs.
+/// Exports a window's memory as a region, for as long as the machine runs.
 fn export(window: &Window, protection: u64) -> Result<Ref, String> {
     let region = Region::new().map_err(words)?;
     let state = RegionState {
@@ -351,7 +352,7 @@ impl Boot {
             start,
             priority,
             ceiling: match path {
-                // The tests try everything that a manager can.
+                // The tests try all priorities that a manager can give.
                 _ if path.starts_with("test/") => u64::from(abi::PRIORITIES) - 1,
                 _ if priority == PRIORITY_SHELL => PRIORITY_SHELL,
                 _ => PRIORITY_MEMORY,
@@ -378,7 +379,7 @@ impl Boot {
             .map_err(|(_, why)| complaint(path, why))
     }
 
-    /// The servers, one after the other: each finds the names of those before it.
+    /// Starts the servers one after the other, since each looks up the names of those before it.
     fn servers(
         &self,
         options: &Options,
@@ -386,7 +387,7 @@ impl Boot {
         window: &Window,
         offset: u64,
     ) -> Result<(), String> {
-        // Whoever needs a device asks the server that alone has the authority.
+        // The device server alone has the device authority; whoever needs a device asks it.
         let drivers = drivers::manifest().iter();
         let drivers = drivers.map(|driver| format!("driver={}", driver.line));
         let pools = self.pools.iter();
@@ -400,7 +401,7 @@ impl Boot {
             slow::say(format!("init: the date: {}", error.text()));
         }
 
-        // The file system sees the archive, and only that.
+        // The region that the file system gets shows the archive and nothing else.
         let archive = export(window, READ)?;
         let numbers = vec![
             "fs".to_string(),
@@ -418,7 +419,7 @@ impl Boot {
         self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&door])?;
         self.await_names(&["console"]);
         if options.cut.is_some() {
-            // The tests of cuts need no other servers, and the kernel checks all objects after every step.
+            // The test of cuts needs no other servers, and the kernel checks all objects after every step.
             return Ok(());
         }
         let console = names::supervisor("console");
@@ -428,7 +429,7 @@ impl Boot {
         let words = words.into_iter().filter(|(_, is_set)| *is_set);
         let words = words.map(|(word, _)| word);
         let words: Vec<&str> = words.chain([&*self.clock]).collect();
-        // It asks the driver, when there is one.
+        // The server of random bytes asks the `entropy` driver, if the machine has the device.
         let device = drivers::is_present("entropy") == Ok(true);
         let for_random: &[&str] = if device { &["device"] } else { &[] };
         let optional: [(&str, &[&str], u64, &[&RefAt]); 3] = [
@@ -453,7 +454,7 @@ impl Boot {
         Ok(())
     }
 
-    /// Starts a server without which the machine is still of use. Returns whether it was started.
+    /// Starts a server without which the machine is still useful. Returns whether it was started.
     fn optional(&self, name: &str, words: &[&str], percent: u64, refs: &[&RefAt]) -> bool {
         let path = format!("sbin/{name}");
         let args = iter::once(&name).chain(words);
@@ -481,9 +482,9 @@ impl Boot {
         }
     }
 
-    /// Starts the shell, or the tests.
+    /// Starts the test of cuts, the test runner or the shell, as the command line says.
     fn last(&self, options: &Options, authority: RefAt) -> Result<(), String> {
-        // Behind `services::system::PASSED`, which is the first.
+        // The system port comes first, since its index is `services::system::PASSED`.
         const _: () = assert!(services::system::PASSED == 0);
         let system = &self.system;
         if let Some(arguments) = &options.cut {

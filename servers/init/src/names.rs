@@ -1,7 +1,7 @@
 //! The name service, the system port, and the keeper of native programs.
 //!
-//! This thread answers everything at once and calls no server but the memory server, so that every
-//! other server can always reach it.
+//! One thread answers every request at once and calls no server but the memory server, so that every other server can
+//! always reach it.
 use crate::drivers::{self, manifest};
 use crate::native::{Manager, Met, Processes};
 use crate::{control, slow};
@@ -21,7 +21,7 @@ use services::names::{Names, NamesStub, MAX_JOB_NAMES};
 use services::process::Pid;
 use services::system::{encoded, System, SystemStub};
 
-/// The own port of a process has this alias with the number of the process added.
+/// The own port of a process has this alias, plus the number of the process.
 const PROCESS: u64 = OWN;
 /// Alias of the system port.
 const SYSTEM: u64 = OWN << 1;
@@ -31,18 +31,18 @@ const MAX_NAMES: usize = 4096;
 /// Most bytes of a name.
 const MAX_NAME: usize = 64;
 
-/// An entry of the table of names.
+/// The entry of a registered name.
 struct Known {
     port: Ref,
     /// The supervisor port of the server, if it has one.
     supervisor: Option<Ref>,
-    /// Who has registered it; 0 for init.
+    /// The process that registered it; 0 for init.
     owner: Pid,
     /// The job that the name is counted for.
     job: Pid,
 }
 
-/// What init presents as its own port.
+/// A reference to the system port, which init presents as its own port.
 static SYSTEM_PORT: Lazy<Ref> = Lazy::new();
 
 /// The own port of a process.
@@ -50,7 +50,7 @@ pub(crate) fn process_port(portset: RefAt, pid: Pid) -> Result<Port, abi::Code> 
     own_port(portset, PROCESS | u64::from(pid))
 }
 
-/// Makes the system port: a reference to it.
+/// Makes the system port, and returns a reference to it.
 pub(crate) fn system_port(portset: RefAt) -> Result<RefAt, abi::Code> {
     let port = own_port(portset, SYSTEM)?;
     let reference = port.reference()?;
@@ -61,7 +61,7 @@ pub(crate) fn system_port(portset: RefAt) -> Result<RefAt, abi::Code> {
         .map(|port| **port)
 }
 
-/// What init presents as its own port to services that know their clients.
+/// The port that init presents as its own to services that identify their clients.
 pub(crate) fn own() -> Result<RefAt, Error> {
     let port = SYSTEM_PORT.get(|| Err(Error::Broken))?;
     Ok(**port)
@@ -72,7 +72,7 @@ pub(crate) static ORIGIN: Lazy<u64> = Lazy::new();
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
-/// A copy of what is known by the name. `Broken` if its server is being started, for the first time or anew.
+/// A copy of the port with this name. `Broken` if its server is being started, for the first time or again.
 pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
@@ -86,12 +86,12 @@ fn is_port(reference: &Ref) -> bool {
     reference.kind() == abi::RefKind::Port
 }
 
-/// Whether the server of that name is started anew when it has ended.
+/// Whether the server with this name is started again when it has ended.
 fn is_kept_alive(name: &str) -> bool {
     manifest().iter().any(|driver| driver.name() == name)
 }
 
-/// A copy of the port by which the server of that name is controlled.
+/// A copy of the supervisor port of the server with this name.
 pub(crate) fn supervisor(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
@@ -99,7 +99,7 @@ pub(crate) fn supervisor(name: &str) -> Result<Ref, Error> {
     supervisor.copy().map_err(rt::error_of)
 }
 
-/// The names of a process, and their ports. One for which there is no reference is left out.
+/// The names that a process has registered, and their ports. A name whose port cannot be copied is left out.
 pub(crate) fn names_of(owner: Pid) -> Vec<(String, Ref)> {
     let table = TABLE.lock();
     let known = table.iter().filter(|(_, known)| known.owner == owner);
@@ -108,8 +108,8 @@ pub(crate) fn names_of(owner: Pid) -> Vec<(String, Ref)> {
         .collect()
 }
 
-/// Forgets the names of a process, which has ended. That of a server that is started anew stays, so that it is not taken for
-/// one that there never was.
+/// Forgets the names of a process that has ended. The name of a server that is started again stays, so that clients do
+/// not take the server for one that the machine does not have.
 pub(crate) fn forget(owner: Pid) {
     TABLE.lock().retain(|name, known| {
         let others = known.owner != owner;
@@ -120,8 +120,9 @@ pub(crate) fn forget(owner: Pid) {
     });
 }
 
-/// Notes that the server of that name is started. Until it has registered, its clients wait for it as for one that has ended:
-/// one that looks while the machine starts must not take it for a service that the machine does not have.
+/// Notes that the server with this name is being started. Until it has registered, clients wait for it as for a server
+/// that has ended; otherwise a client that looks while the machine starts would conclude that the machine does not have
+/// the service.
 pub(crate) fn expect(name: &str) -> Result<(), Error> {
     let expected = Known {
         port: Ref::new().map_err(rt::error_of)?,
@@ -136,12 +137,12 @@ pub(crate) fn expect(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets the name of a server that is not started any more.
+/// Forgets the name of a server that will not be started again.
 pub(crate) fn give_up(name: &str) {
     TABLE.lock().remove(name);
 }
 
-/// Registers a port under a name, unless the name is taken. A name whose port is dead is free.
+/// Registers a port under a name. `Exists` if the name is taken; a name whose port is dead is free.
 pub(crate) fn register(
     name: &str,
     port: Ref,
@@ -157,7 +158,7 @@ pub(crate) fn register(
     }
     let mut table = TABLE.lock();
     if let Some(known) = table.get(name).filter(|known| is_port(&known.port)) {
-        // Asked again, by who was stopped before it had the reply.
+        // A process that was stopped before it had the reply may ask again.
         return match known.owner == owner && owner != 0 && known.port.same_as(port.at()) {
             true => Ok(()),
             false => Err(Error::Exists),
@@ -174,7 +175,7 @@ pub(crate) fn register(
     if ordinary && table.len() >= MAX_NAMES {
         return Err(Error::Limit);
     }
-    // Init is a client of these servers itself.
+    // Init itself is a client of these servers.
     let for_init = port.copy().map_err(rt::error_of)?;
     match name {
         "fs" => rt::fs::set_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?),
@@ -195,7 +196,7 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// The job of the client whose own port this is.
+/// The job of the client with this own port; 0 for init and servers.
 pub(crate) fn job_of(processes: &Processes, own: &RefAt) -> Result<Pid, Error> {
     let system = SYSTEM_PORT.get(|| Err(Error::Broken))?;
     match own.same_as(system.at()) {
@@ -204,7 +205,7 @@ pub(crate) fn job_of(processes: &Processes, own: &RefAt) -> Result<Pid, Error> {
     }
 }
 
-/// What a process asks at its own port.
+/// The requests of a process at its own port.
 struct Own<'a> {
     pid: Pid,
     processes: &'a Processes,
@@ -214,7 +215,7 @@ impl Own<'_> {
     fn offer(&self, name: &str, port: &RefAt, control: Option<&RefAt>) -> Result<(), Error> {
         let copy = |port: &RefAt| port.copy().map_err(rt::error_of);
         let (port, control) = (copy(port)?, control.map(copy).transpose()?);
-        // While the manager is locked the process cannot end.
+        // The process cannot end while the manager is locked.
         self.processes.with(|manager| {
             let job = manager.may_register(self.pid, name)?;
             register(name, port, control, self.pid, job)
@@ -322,7 +323,7 @@ impl System for Power {
     }
 }
 
-/// What comes to this thread.
+/// The host of this thread's server.
 struct Init(&'static Processes);
 
 /// The process whose own port has this alias.
@@ -371,7 +372,7 @@ impl Host<SystemStub<Power>> for Init {
     }
 }
 
-/// Answers requests, on the calling thread.
+/// Serves requests, on the calling thread.
 pub(crate) fn run(portset: Portset, processes: &'static Processes) -> Result<(), Error> {
     Server::on(portset, Init(processes))?.run()
 }

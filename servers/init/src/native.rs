@@ -1,13 +1,12 @@
 //! The manager of native programs, known as `native`.
 //!
-//! Every process has two ports: its *own*, where it speaks to init and which is the keeper of its space, and
-//! its *control* port, which goes to whoever started it. What a request is about follows from the port
-//! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
-//! numbers of processes.
+//! Every process has two ports: its *own*, at which it calls init and which is the keeper of its space, and its
+//! *control* port, which goes to the process that started it. A request concerns the process of the port at which it
+//! arrives; only the supervisor's port, which goes to the holder of the system port, takes process numbers.
 //!
-//! * [`start`]: how one is started; [`jobs`]: who pays for its kernel memory; [`held`]: what is done with one;
-//!   [`mod@debug`]: what a debugger does; [`watch`]: what people are told of its objects, and of who waits for whom;
-//!   [`serve`]: what others ask.
+//! * [`start`]: starts processes; [`jobs`]: the accounts that pay for their kernel memory; [`held`]: requests at
+//!   control ports; [`mod@debug`]: requests of debuggers; [`watch`]: descriptions of processes' objects and waits, for
+//!   people; [`serve`]: the interfaces and their ports.
 mod debug;
 mod held;
 mod jobs;
@@ -44,11 +43,11 @@ use start::Coming;
 pub(crate) use serve::Serving;
 pub(crate) use start::Launch;
 
-/// What comes of an exception.
+/// What happens to a thread after an exception.
 pub(crate) enum Met {
-    /// The thread goes on with these registers.
+    /// The thread continues with these registers.
     GoesOn(Registers),
-    /// It does not go on by itself. A line for people, if that was the end of its process.
+    /// The thread does not continue by itself. If its process has ended, a line for people.
     Parked(Option<String>),
 }
 
@@ -56,12 +55,12 @@ pub(crate) enum Met {
 const MAX_PROCESSES: usize = 1024;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
-/// The machine's status if an exception ended its shell.
+/// The machine's exit status if an exception ended its shell.
 const BROKEN: u8 = 125;
 /// The signal in the status of a process that was ended by `kill`.
 pub(crate) const SIGKILL: u8 = 9;
 
-/// The control port of a process has this alias with the number of the process added.
+/// The control port of a process has this alias, plus the number of the process.
 const CONTROL: u64 = OWN;
 /// Alias of the supervisor's port.
 const SUPERVISOR: u64 = OWN << 1;
@@ -76,39 +75,40 @@ struct Live {
     process: Process,
     /// Threads stopped by `stop`.
     stopped: Vec<ThreadAt>,
-    /// It stands still for a checkpointer, and for no more than one at a time: an image has each thread with the stop
-    /// of the `freeze` for which it was made, and would have those of all others, too.
+    /// Set while the process is stopped for a checkpointer. Only one at a time can have it: an image contains each
+    /// thread with the stop of the `freeze` for which it is made, and would contain the stops of other checkpointers,
+    /// too.
     frozen: Option<Frozen>,
-    /// Its part of an image, as it was when it was last frozen.
+    /// Init's part of its image, as of the last freeze.
     part: Vec<u8>,
-    /// It is debugged.
+    /// Set while the process is debugged.
     debugged: Option<Debugged>,
-    /// Its own port. What it asks init comes from there.
+    /// The port at which the process calls init.
     own: Own,
 }
 
 impl Live {
-    /// It stands still to be saved.
+    /// Whether the process is stopped to be saved.
     const fn is_saved(&self) -> bool {
         matches!(self.frozen, Some(Frozen::Saved { .. }))
     }
 }
 
-/// Why a process stands still for a checkpointer.
+/// Why a process is stopped for a checkpointer.
 enum Frozen {
-    /// It is being rebuilt: its maker has stopped its threads, and it is not known yet which there are.
+    /// It is being rebuilt: the rebuilder has stopped its threads, which the manager does not know yet.
     Rebuilt,
     /// It is being saved.
     Saved {
         /// The threads that `freeze` has stopped.
         threads: Vec<ThreadAt>,
-        /// Whether it was stopped before. The image says so, and so must its threads there: `stop` and `go_on` that come meanwhile are
-        /// carried out when it is thawed.
+        /// Whether `stop` had stopped the process before. The image says so, and the threads in it must agree: `stop`
+        /// and `go_on` requests that come meanwhile are carried out when the process is thawed.
         was_stopped: bool,
     },
 }
 
-/// A port and a reference to it, by which it is recognised.
+/// A port, and a reference to it by which it is recognised.
 struct Own {
     _port: Port,
     reference: Ref,
@@ -118,97 +118,99 @@ struct Entry {
     name: String,
     status: Status,
     live: Option<Live>,
-    /// The part of a process that is being rebuilt, as far as it has arrived.
+    /// The manager's part of a process that is being rebuilt, as far as it has arrived.
     arriving: Option<Vec<u8>>,
-    /// Names that its ports get when it has been rebuilt, and where these ports are.
+    /// The names that its ports get when it has been rebuilt, and the addresses of these ports.
     names: Vec<(String, u64)>,
     /// The process that started it. The status is kept until the process and its owner have both ended.
     owner: Pid,
-    /// The first process of the job for which it counts.
+    /// The job for which it counts: the number of the job's first process.
     job: Pid,
     control: Own,
     /// A number that no other process ever has: process numbers are used again.
     serial: u64,
-    /// Wakes requests that wait for its status to change.
+    /// Wakes requests that wait for the process's status to change.
     event: Arc<Event>,
     end: Arc<End>,
-    /// The reserved name that it may register.
+    /// The reserved name that the process may register.
     service: Option<&'static str>,
-    /// Started by init: it has a larger promise of memory, and is not stopped or killed.
+    /// Started by init. It has a larger promise of memory, and control ports can neither stop it nor, unless it is a
+    /// driver, kill it.
     server: bool,
     /// A server that all programs need: if it ends, a line is printed.
     essential: bool,
-    /// It runs in the kernel. Whoever started it has no power over what it does.
+    /// It runs in the kernel's rings. Whoever started it has no power over what it does.
     collocated: bool,
-    /// A driver, or what is kept alive like one: its number in the boot manifest. It is started anew when it has ended, and may be killed.
+    /// The number in the boot manifest of a driver, or of a server that is kept alive like one. The process is started
+    /// again when it has ended, and may be killed.
     driver: Option<usize>,
 }
 
 impl Entry {
-    /// Whether nobody who can name it has power over what it does: its memory and the states of its threads would be the power
-    /// of a server, or of the kernel.
+    /// Whether holders of its control port have no power over what it does: power over its memory and the states of its
+    /// threads would be the power of a server, or of the kernel.
     const fn is_trusted(&self) -> bool {
         self.server || self.collocated
     }
 }
 
-/// What all processes share. Most frozen copies of the memories of one job's processes, and of all: a process that is
-/// saved beyond that stands still until it is written.
+/// Most frozen copies of processes' memories, for one job and in all. A process that is saved beyond that stays stopped
+/// until its image is written.
 const MAX_JOB_COPIES: usize = 8;
 const MAX_COPIES: usize = 16;
 
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
-    /// Processes whose programs are being loaded.
+    /// Processes whose programs are being loaded, by number.
     coming: BTreeMap<Pid, Coming>,
     next: Pid,
     next_serial: u64,
-    /// Events that are to happen after the manager's lock has been released, because the requests that they wake may want
-    /// the lock.
+    /// Events that are to happen after the manager's lock has been released, because the requests that they wake may
+    /// want the lock.
     happened: Vec<Arc<Event>>,
     /// The portset of the processes' own ports.
     own_portset: RefAt,
-    /// The portset of their control ports.
+    /// The portset of the processes' control ports.
     control_portset: RefAt,
     /// The memory server's supervisor port.
     supervisor: Ref,
-    /// Bytes of physical memory.
+    /// The machine's physical memory in bytes.
     total: u64,
-    /// Kernel memory for each program.
+    /// Kernel memory in bytes for each program.
     quota: u64,
     /// The highest priority that a program can give itself.
     ceiling: u64,
-    /// Starts drivers anew.
+    /// The list by which the starter of drivers learns that one has ended.
     drivers: Drivers,
     collocated: Collocated,
     copies: Copies,
     jobs: Jobs,
 }
 
-/// What is collocated, as boot said, and what it takes to do so.
+/// What boot wants collocated, and what it takes to collocate it.
 pub(crate) struct Collocated {
     /// The device authority.
     pub(crate) authority: RefAt,
     /// See [`fermata_init::Options::places`].
     pub(crate) places: Vec<(String, bool)>,
-    /// The boot archive, from which programs are taken: what is collocated is trusted, and the file of that name in the file
-    /// system is whatever somebody has written there.
+    /// The boot archive, from which collocated programs are loaded. A collocated program is trusted, and anybody may
+    /// have written to the file with its name in the file system.
     pub(crate) archive: &'static [u8],
 }
 
 impl Collocated {
-    /// Whether the server of this service is to run in the kernel. A program without a reserved name never is by that.
+    /// Whether the server of this service is to run in the kernel's rings. Without a service, never.
     fn has(&self, service: Option<&str>) -> bool {
         let service = service.filter(|name| !name.starts_with('/'));
         service.is_some_and(|name| fermata_init::is_placed(&self.places, name))
     }
 
-    /// Where a process may be: one that offers a service, or another one.
+    /// The places that a process may have, which depend on whether it offers a service.
     fn places(&self, service: Option<&str>) -> Range<u64> {
         fermata_init::places_of(service.is_some(), &self.places, manifest())
     }
 
-    /// The file of the program at this path, if that is to run in the kernel.
+    /// The file of the program at this path, if the program is to run in the kernel's rings.
     pub(crate) fn program(&self, path: &str) -> Option<&'static [u8]> {
         let named = path.starts_with('/') && fermata_init::is_placed(&self.places, path);
         named
@@ -217,18 +219,18 @@ impl Collocated {
     }
 }
 
-/// The manager, which several threads use.
+/// The manager, shared by several threads.
 pub(crate) struct Processes {
     manager: Mutex<Manager>,
-    /// The thread of the manager's server.
+    /// The thread that runs the manager's server.
     server: u64,
-    /// Events of other threads.
+    /// Events from other threads, which the teller is to announce.
     told: Mutex<Vec<Arc<Event>>>,
     teller: Ref,
 }
 
 impl Processes {
-    /// With the thread that tells; the calling one is the server's.
+    /// Starts the thread that announces events. The calling thread must be the one that runs the server.
     pub(crate) fn start(manager: Manager, priority: u64) -> Result<&'static Self, Error> {
         let teller = rt::thread::spawn_at(priority, Processes::tell).map_err(error_of)?;
         PROCESSES.set(Processes {
@@ -240,7 +242,7 @@ impl Processes {
         processes()
     }
 
-    /// The thread that tells.
+    /// Announces the events of other threads.
     fn tell() {
         loop {
             sys::thread_wait_interrupt();
@@ -251,7 +253,7 @@ impl Processes {
         }
     }
 
-    /// Does something with the manager, and then tells who waits for what has changed.
+    /// Calls `f` with the manager locked, and then wakes the requests that wait for what `f` has changed.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Manager) -> R) -> R {
         let (result, happened) = {
             let mut manager = self.manager.lock();
@@ -260,7 +262,7 @@ impl Processes {
         if sys::thread_self() == self.server {
             happened.iter().for_each(|event| event.happened());
         } else if !happened.is_empty() {
-            // Waking the server waits for it, which may wait for this very thread.
+            // Waking the server waits for its thread, which may be waiting for the calling one.
             self.told.lock().extend(happened);
             let _ = self.teller.interrupt();
         }
@@ -315,7 +317,7 @@ impl Manager {
         }
     }
 
-    /// By which it says that drivers have ended.
+    /// The list by which the manager reports that drivers have ended.
     pub(crate) fn drivers(&self) -> &Drivers {
         &self.drivers
     }
@@ -347,19 +349,19 @@ impl Manager {
             .ok_or(Error::Denied)
     }
 
-    /// The job of a process; `None` for what a server or init starts, which begins one.
+    /// The job of a process that starts another; `None` for a server or init, which begin a new job.
     fn job_of(&self, pid: Pid) -> Option<Pid> {
         let entry = self.entries.get(&pid)?;
         (!entry.server).then_some(entry.job)
     }
 
-    /// The job of the process whose own port this is; 0 for a server.
+    /// The job of the process with this own port; 0 for a server.
     pub(crate) fn job_at(&self, own: &RefAt) -> Result<Pid, Error> {
         let pid = self.by_own_port(own)?;
         Ok(self.job_of(pid).unwrap_or(0))
     }
 
-    /// Whether a process may register a name, and the job for which it counts.
+    /// The job for which a name counts when the process registers it. `Denied` if it may not have the name.
     pub(crate) fn may_register(&self, pid: Pid, name: &str) -> Result<Pid, Error> {
         let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
         if entry.live.is_none() {
@@ -371,7 +373,7 @@ impl Manager {
         Ok(entry.job)
     }
 
-    /// Whether a process may control this server.
+    /// Whether a process may control the server with this name.
     pub(crate) fn may_control(&self, pid: Pid, server: &str) -> bool {
         self.entries.get(&pid).is_some_and(|entry| {
             let driver = entry.driver.and_then(|number| manifest().get(number));
@@ -379,7 +381,8 @@ impl Manager {
         })
     }
 
-    /// A free number for a process that `owner` starts, and its job: that of the owner, or else this one if it has processes.
+    /// A free number for a process that `owner` starts, and the job of the process: the owner's; else `job`, if that
+    /// has processes; else a new one.
     fn new_pid(&mut self, owner: Pid, job: Option<Pid>) -> Result<(Pid, Pid), Error> {
         let jobs = self.jobs_in_use();
         let idle = self.jobs.forget(&jobs);
@@ -393,7 +396,7 @@ impl Manager {
                 return Err(Error::Limit);
             }
         }
-        // A number is not used again while anything counts for it.
+        // A number is not used again while processes or kernel memory count for the job of that number.
         let taken = |pid: Pid| {
             pid == 0
                 || self.entries.contains_key(&pid)
@@ -423,12 +426,12 @@ impl Manager {
         ))
     }
 
-    /// A reference to the control port of a process.
+    /// A copy of the reference to the control port of a process.
     fn control(&mut self, pid: Pid) -> Result<Ref, Error> {
         self.entry(pid)?.control.reference.copy().map_err(error_of)
     }
 
-    /// Where the memory of a process comes from.
+    /// The source of a process's memory, with these limits.
     fn supply(&self, limits: fn(u64) -> Limits) -> Supply {
         Supply {
             supervisor: *self.supervisor,
@@ -437,19 +440,19 @@ impl Manager {
         }
     }
 
-    /// The status of a process has changed, or it is about to be forgotten.
+    /// Wakes the requests that wait for a process, whose status has changed or which is about to be forgotten.
     fn announce(&mut self, pid: Pid) {
         if let Some(entry) = self.entries.get(&pid) {
             self.happened.push(Arc::clone(&entry.event));
         }
     }
 
-    /// Ends a process. Only its status is kept.
+    /// Ends a process. Only its status stays.
     fn end(&mut self, pid: Pid, status: Status) {
         self.end_of(pid, status, String::new());
     }
 
-    /// Ends a process, because of the exception that is described, if one is.
+    /// Ends a process. `why`: the exception that ended it, in words, or empty.
     fn end_of(&mut self, pid: Pid, status: Status, why: String) {
         let Some(entry) = self.entries.get_mut(&pid) else {
             return;
@@ -472,8 +475,8 @@ impl Manager {
                 return;
             }
             if entry.server && !entry.essential {
-                // The shell, or the tests: the machine ends with them. (The shell has usually
-                // asked for that itself, and with which status.)
+                // The machine ends with the shell or the tests. (Usually the shell has already asked for that, with a
+                // status of its own.)
                 slow::power_off(match status {
                     Status::Exited(status) => status,
                     _ => BROKEN,
@@ -483,8 +486,8 @@ impl Manager {
                 slow::say(format!("init: the server {} has ended", entry.name));
             }
             self.announce(pid);
-            // The status of a process is forgotten when its owner has ended too: that of processes that this one
-            // has started, and that of this one.
+            // The status of a process is forgotten when its owner has ended too. That concerns the processes that this
+            // one has started, and this one itself.
             let entries = &self.entries;
             let ended = |pid| {
                 entries
@@ -503,21 +506,22 @@ impl Manager {
         }
     }
 
-    /// A process says that it exits.
+    /// Ends a process at its own request.
     pub(crate) fn exit(&mut self, pid: Pid, status: u8) -> Result<(), Error> {
         let live = self.live(pid)?;
         let held = |debugged: &Debugged| debugged.holds_all(&live.process);
         if live.frozen.is_some() || live.debugged.as_ref().is_some_and(held) {
-            // Its thread asks again when it goes on.
+            // The thread repeats the request when the process continues.
             return Err(Error::WouldBlock);
         }
         self.end(pid, Status::Exited(status));
         Ok(())
     }
 
-    /// A thread of a process met an exception.
+    /// Handles an exception of a thread of a process.
     pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Met {
-        // A guarded access is one to memory of programs: in the kernel's it is as stray as any other.
+        // This comes before guards, which are for memory of programs: a guarded access to the kernel's memory is as
+        // stray as any other.
         self.look_for_kernels(pid, message);
         let live = self.entries.get(&pid).and_then(|entry| entry.live.as_ref());
         let is_watched = |live: &Live| live.debugged.as_ref().is_some_and(|d| d.may_deny(message));
@@ -529,8 +533,8 @@ impl Manager {
         Met::Parked(self.parked_exception(pid, message))
     }
 
-    /// Ends the machine if a collocated program has tried memory of the kernel. Who writes lines for people may be what is
-    /// broken, so that goes to who runs the machine.
+    /// Ends the machine if a collocated program has accessed the kernel's memory. The servers that print lines for
+    /// people may be what is broken, so the line goes to the control channel.
     fn look_for_kernels(&self, pid: Pid, message: &ExceptionMessage) {
         let collocated = self.entries.get(&pid).filter(|entry| entry.collocated);
         let Some(entry) = collocated.filter(|_| met_kernel(message.code, message.address)) else {
@@ -541,14 +545,15 @@ impl Manager {
         control::end()
     }
 
-    /// An exception of which the thread does not go on by itself: a line for people if that was the end of the process.
+    /// Handles an exception after which the thread does not continue by itself. Returns a line for people if the
+    /// process has ended.
     fn parked_exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<String> {
         if self.take_exceptions(pid) {
             return None;
         }
         let entry = self.entries.get(&pid)?;
         if entry.live.as_ref()?.frozen.is_some() {
-            // The exception is looked at again when the process is thawed.
+            // The exception is handled when the process is thawed.
             return None;
         }
         let line = self.describe(pid, message.code, message.address, message.registers.rip);
@@ -560,7 +565,7 @@ impl Manager {
     fn describe(&self, pid: Pid, code: u64, address: u64, rip: u64) -> Option<String> {
         let entry = self.entries.get(&pid)?;
         let what = words::exception(code, address, rip);
-        // A good access that the memory server could not serve looks the same.
+        // A valid access that the memory server had no memory for looks the same.
         let usage = entry.live.as_ref()?.process.account().usage();
         let why = match usage {
             Ok(usage) if code == abi::Exception::Memory as u64 && usage.free == 0 => {
@@ -571,7 +576,7 @@ impl Manager {
         Some(format!("{} (process {pid}): {why}{what}", entry.name))
     }
 
-    /// Threads that met an exception while the process was frozen.
+    /// Handles exceptions that threads met while the process was frozen.
     fn late_exception(&mut self, pid: Pid) {
         if self.take_exceptions(pid) {
             return;
@@ -623,14 +628,14 @@ impl Manager {
         info
     }
 
-    /// The first process with this number or a higher one.
+    /// Describes the process with this number, or else the one with the next higher number.
     fn next(&self, pid: Pid) -> Result<Info, Error> {
         let (pid, entry) = self.entries.range(pid..).next().ok_or(Error::NotFound)?;
         Ok(Manager::info_of(*pid, entry))
     }
 }
 
-/// A line about a server that cannot be started.
+/// A line that says why a server cannot be started.
 pub(crate) fn complaint(path: &str, why: &str) -> String {
     ["init: ", path, ": ", why].concat().to_string()
 }

@@ -1,9 +1,9 @@
-//! Files that are waited for: a file system may be slow, or dead, and the manager of processes must not be.
+//! Reads files for the manager of processes, which must not wait for a file system that is slow or dead.
 //!
-//! A thread for each file system reads what the futures of the manager want, one piece for each in turn. So files in memory
-//! are there whatever the disk does, nobody's file waits for all of somebody else's, and as much of a file is in init's
-//! memory as one reply has. Init is above all programs and the shell: who reads much asks a third thread, which is not, for a
-//! [turn](Reading::turn) of theirs now and then.
+//! For each file system a thread reads what the manager's futures want, one piece for each in turn. So files in memory
+//! do not wait for the disk, no file waits until all of another is read, and init's memory holds no more of a file than
+//! one reply has. Init has a higher priority than the shell and all programs, so a future that reads much asks a third
+//! thread, of low priority, for [turns](Reading::turn) of the programs now and then.
 use crate::PRIORITY;
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
@@ -19,28 +19,28 @@ use rt::sync::Mutex;
 use rt::{error_of, sys, thread};
 use services::fs::is_on_disk;
 
-/// The threads: one for each file system, and one for turns.
+/// The threads: one for files in memory, one for files on the disk, and one for turns of programs.
 static MEMORY: Reader = Reader::new(PRIORITY);
 static DISK: Reader = Reader::new(PRIORITY);
 static TURNS: Reader = Reader::new(PRIORITY_PROGRAM);
 
 struct Reader {
-    /// That of its thread.
+    /// The priority of its thread.
     priority: u64,
     work: Mutex<Work>,
 }
 
 struct Work {
-    /// Files of which, or for which, something is wanted, in the order in which it was asked for.
+    /// Files that are waiting for the thread, in the order in which they were queued.
     asked: VecDeque<Arc<Source>>,
-    /// The thread, which begins when there is first something to do.
+    /// The thread, which is started with the first request.
     thread: Option<Ref>,
 }
 
-/// A file that is read for somebody.
+/// A file that is read for a future of the manager.
 struct Source {
     state: Mutex<State<File>>,
-    /// Happens when something has come.
+    /// Happens when a request is done.
     event: Arc<Event>,
 }
 
@@ -55,13 +55,13 @@ impl Reader {
         }
     }
 
-    /// Has the thread do what is wanted.
+    /// Queues a file, in whose state the request is, for the thread.
     fn ask(&'static self, source: &Arc<Source>) -> Result<(), Error> {
         let mut work = self.work.lock();
         if work.thread.is_none() {
             let thread = match self.priority {
                 PRIORITY => thread::spawn_at(PRIORITY, move || self.run()),
-                // It holds locks that others of init's wait for.
+                // The thread shares locks with other threads of init, so it holds them at the priority of those.
                 below => thread::spawn_below(below, PRIORITY, move |raised| {
                     drop(raised);
                     self.run();
@@ -85,7 +85,7 @@ impl Reader {
             } else if self.priority == PRIORITY {
                 asked.iter().for_each(|source| source.serve());
             } else {
-                // One turn of programs is one for all who wait for one: however many load programs, none waits for more.
+                // All futures that wait for a turn share one, so none waits longer because many load programs.
                 sys::thread_yield();
                 asked.iter().for_each(|source| source.turn());
             }
@@ -94,7 +94,7 @@ impl Reader {
 }
 
 impl Source {
-    /// Does what is wanted, on the thread that reads files.
+    /// Carries out the request in the file's state, on the thread that reads files.
     fn serve(&self) {
         let Some((wanted, mut file)) = self.state.lock().take() else {
             return;
@@ -113,7 +113,7 @@ impl Source {
         {
             let mut state = self.state.lock();
             if matches!(state.wanted, Wanted::Close) {
-                // Given up meanwhile. Closing waits too, and so is done without the lock.
+                // The reader is gone. The file is dropped after the lock, since closing waits, too.
                 drop(state);
                 return;
             }
@@ -123,7 +123,7 @@ impl Source {
         self.event.happened();
     }
 
-    /// The programs have had a turn since it was asked for: the thread for that came behind those that can run.
+    /// Ends the wait for a turn: this thread has run, so the programs that were ready before it have run.
     fn turn(&self) {
         let is_wanted = self.state.lock().turn();
         if is_wanted {
@@ -143,14 +143,15 @@ fn read(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A file that is being read, until this is dropped.
+/// An open file, which is closed when this is dropped.
 pub(crate) struct Reading {
     reader: &'static Reader,
     source: Arc<Source>,
 }
 
 impl Reading {
-    /// Opens a file. What comes is told by the event, and so is that this may not be wanted any more, as `is_wanted` says.
+    /// Opens a file. `event` happens when a request is done, and when `is_wanted` may have become an error, which ends
+    /// the wait.
     pub(crate) async fn open(
         path: &str,
         event: Arc<Event>,
@@ -169,14 +170,14 @@ impl Reading {
         Ok(reading)
     }
 
-    /// The attributes as they were when the file was opened.
+    /// The file's attributes as of its opening.
     pub(crate) fn opened(&self) -> Result<Opened, Error> {
         let state = self.source.state.lock();
         let file = state.file.as_ref().ok_or(Error::Broken)?;
         Ok(*file.opened())
     }
 
-    /// So many bytes from this offset on; fewer if the file ends before.
+    /// Reads `length` bytes from this offset on; fewer if the file ends before.
     pub(crate) async fn read(
         &self,
         offset: u64,
@@ -187,7 +188,8 @@ impl Reading {
             .await
     }
 
-    /// Waits until each program that can run has had a slice, and those before it in the order of turns their turns.
+    /// Waits until every program that can run has had a time slice, and the requests queued before have had their
+    /// turns.
     pub(crate) async fn turn(
         &self,
         is_wanted: &impl Fn() -> Result<(), Error>,
@@ -224,7 +226,7 @@ impl Drop for Reading {
             state.file.is_some()
         };
         if open {
-            // The thread closes it: that waits for the file system.
+            // The thread closes the file, since that waits for the file system.
             let _ = self.reader.ask(source);
         }
     }

@@ -1,4 +1,4 @@
-//! A thread for what has to wait for other servers: log lines on the console, and power off.
+//! A thread for work that waits for other servers: lines on the console, and power off.
 use crate::control;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -9,9 +9,9 @@ use rt::obj::Ref;
 use rt::sync::Mutex;
 use rt::{console, fs, sys, thread, time, Code};
 
-/// How long power off waits for the console to write everything, in nanoseconds.
+/// How long power off waits until the console has written everything, in nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
-/// Most lines that wait.
+/// Most lines that wait to be written.
 const MAX_LINES: usize = 256;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct Work {
 pub(crate) struct Gets {
     /// Their paths, a line for each.
     pub(crate) paths: &'static [u8],
-    /// Most bytes of one. What is larger than memory consists of holes, and could take for ever.
+    /// Most bytes of a file. A file larger than memory consists of holes, and could take for ever.
     pub(crate) largest: u64,
 }
 
@@ -60,8 +60,8 @@ fn with(change: impl FnOnce(&mut Work)) {
     }
 }
 
-/// Has the thread write a line on the console. When the machine is to power off there are no more: programs that end one after the
-/// other would keep it up.
+/// Queues a line for the console. Once the machine is to power off, lines are dropped: programs that end one after the
+/// other could delay it for ever.
 pub(crate) fn say(line: String) {
     with(|work| {
         if work.power_off.is_none() && work.lines.len() < MAX_LINES {
@@ -70,7 +70,8 @@ pub(crate) fn say(line: String) {
     });
 }
 
-/// Writes a line to the control channel, if the log is wanted there. Names that programs chose are in it, and must not begin another line.
+/// Writes a line to the control channel, if the log is wanted there. Names that programs chose may be in it, and must
+/// not begin another line.
 pub(crate) fn log(line: &str) {
     if WORK.lock().as_ref().is_some_and(|work| work.verbose) {
         let line = fermata_init::line(line.as_bytes());
@@ -78,7 +79,7 @@ pub(crate) fn log(line: &str) {
     }
 }
 
-/// Powers off after all lines before this have been written.
+/// Powers the machine off, after the lines that were queued before have been written.
 pub(crate) fn power_off(status: u8) {
     with(|work| work.power_off = Some(work.power_off.unwrap_or(status)));
 }
@@ -143,7 +144,7 @@ fn send_file(path: &str, largest: u64) -> Option<()> {
     let mut sent = 0;
     while sent < size {
         let wanted = (size - sent).min(buffer.len() as u64) as usize;
-        // What was promised is sent; a file that became shorter meanwhile is filled up.
+        // The announced number of bytes is sent; if the file has become shorter, zeros fill it up.
         let length = match file.read_full(sent, &mut buffer[..wanted]) {
             Ok(length) if length > 0 => length,
             _ => {

@@ -1,37 +1,38 @@
-//! What is wanted of a file that is read for somebody, and who does it: the thread that reads files, or the one that waits
-//! for a turn of the programs. That has the same file in its list, at times when something else is wanted of it by now.
+//! The request of a future to a file that it reads, and which thread carries it out: the one that reads files, or the
+//! one that waits for turns of the programs. The latter can have the file in its list when the request has already been
+//! replaced by another.
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::Error;
 
-/// What is wanted of a file.
+/// A request concerning a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nothing: what was wanted is being done, or is done.
+    /// Nothing: the last request is being carried out, or is done.
     Nothing,
-    /// To open it.
+    /// To open the file at this path.
     Open(String),
-    /// So many bytes from this offset on.
+    /// To read this many bytes (second field) from this offset (first field) on.
     Bytes(u64, usize),
-    /// That programs have had a turn.
+    /// To wait until programs have had a turn.
     Turn,
-    /// To close it: nobody reads it any more.
+    /// To close the file: nobody reads it any more.
     Close,
 }
 
-/// A file, of which or for which something is wanted.
+/// A file, the request to it, and the result.
 #[derive(Debug)]
 pub struct State<F> {
-    /// What.
+    /// The request.
     pub wanted: Wanted,
-    /// The file, unless it is being asked just now.
+    /// The file; `None` before it is open and while the thread works on it.
     pub file: Option<F>,
-    /// What has come.
+    /// The result of the last request.
     pub came: Option<Result<Vec<u8>, Error>>,
 }
 
 impl<F> State<F> {
-    /// Nothing is wanted yet, and no file is there.
+    /// The state of a file that is not open, without a request.
     #[must_use]
     pub const fn new() -> Self {
         State {
@@ -41,7 +42,8 @@ impl<F> State<F> {
         }
     }
 
-    /// What the thread that reads files has to do, and the file for that.
+    /// Takes the request for the thread that reads files, and the file with it. `None` if there is no request for that
+    /// thread.
     pub fn take(&mut self) -> Option<(Wanted, Option<F>)> {
         if matches!(self.wanted, Wanted::Nothing | Wanted::Turn) {
             return None;
@@ -50,8 +52,8 @@ impl<F> State<F> {
         Some((wanted, self.file.take()))
     }
 
-    /// The programs have had a turn: whether that is what was wanted. All else is the affair of the thread that reads
-    /// files: closing one waits for its file system, and nobody who waits for turns waits for that.
+    /// Completes a request for a turn. Returns whether that was the request. All other requests are left to the thread
+    /// that reads files, since closing a file waits for its file system, which futures that wait for turns must not.
     pub fn turn(&mut self) -> bool {
         let is_wanted = self.wanted == Wanted::Turn;
         if is_wanted {
@@ -85,7 +87,7 @@ mod tests {
             assert!(!state.turn(), "{RULE}");
             assert_eq!(state.file, Some(7), "{RULE}");
         }
-        // The thread that reads files closes it then.
+        // Only the thread that reads files closes the file.
         state.wanted = Wanted::Close;
         let taken = state.turn().then(|| state.take());
         assert_eq!(taken, None, "{RULE}");

@@ -1,7 +1,7 @@
-//! What init decodes of what programs send: parts of images and requests to start a program, that somebody has made
-//! up. Whatever they are, init's memory is enough for as many as it may keep.
+//! Decodes hostile parts of images and hostile requests to start a program. Whatever their bytes are, init's memory
+//! suffices for as many of them as it may keep.
 
-// The test is all there is; without it this is an empty program.
+// This file is only a test; built without tests, it is an empty program.
 #![cfg_attr(not(test), allow(dead_code, unused_imports))]
 
 use allocated::{counted, Allocated};
@@ -13,9 +13,9 @@ use services::process::{Program, Start, Stdio, MAX_JOB};
 #[cfg(not(test))]
 fn main() {}
 
-/// The smallest heap that init has.
+/// The smallest heap of init.
 const HEAP: usize = 2 << 20;
-/// What one message may take of it while it is looked at.
+/// How much of it decoding one message may take for the moment.
 const TRANSIENT: usize = HEAP / 2;
 
 /// Changes some bytes, doubles or drops a piece, or fills the end with one byte up to `most` bytes.
@@ -38,7 +38,7 @@ fn change(random: &mut Rng, bytes: &mut Vec<u8>, most: usize) {
     }
 }
 
-/// The longest list that `length` bytes can hold, `head` before it.
+/// The longest list that fits in `length` bytes, behind the bytes of `head`.
 fn longest(head: &[u8], length: usize) -> Vec<u8> {
     let mut bytes = head.to_vec();
     let mut count = length - head.len() - 3;
@@ -62,13 +62,13 @@ fn parts_take_what_init_has() {
     let decode = |bytes: &[u8]| {
         let (part, Allocated { most, kept }) = counted(|| Part::from_bytes(bytes));
         assert!(most <= TRANSIENT, "{most} bytes");
-        // As many processes as a job may have are being rebuilt at a time.
+        // A job may have this many processes that are being rebuilt.
         assert!(kept * MAX_JOB <= HEAP / 2, "{kept} bytes kept");
         part.is_ok()
     };
     let most = MAX_PART as usize;
     let mut list = longest(&sample[..1], most);
-    // Its form, no name, not stopped, names.
+    // Between the format byte and the list of names: an empty name, and not stopped.
     list.splice(1..1, [0, 0]);
     list.truncate(most);
     decode(&list);
@@ -98,7 +98,7 @@ fn requests_take_what_init_has() {
         program.is_ok()
     };
     assert!(decode(&sample));
-    // No path, arguments; no arguments, environment; neither, streams.
+    // The list is that of the arguments, of the environment, or of the streams; everything before it is empty.
     for head in [&[0][..], &[0, 0], &[0, 0, 0]] {
         assert!(!decode(&longest(head, MAX_BULK)));
     }

@@ -1,4 +1,4 @@
-//! Native programs that are debugged.
+//! The manager's side of debugging a native program.
 use super::{Entry, Frozen, Manager};
 use crate::slow;
 use abi::message::ExceptionMessage;
@@ -15,16 +15,16 @@ use rt::error_of;
 use rt::obj::{Ref, ThreadAt};
 use services::process::{Pid, Spotted, Status, EVERY, MAX_POPULATE};
 
-/// A thread that stands still for the debugger.
+/// A thread that is stopped for the debugger.
 struct Standing {
     thread: ThreadAt,
-    /// It itself: the program can destroy it, and what it makes in its place does not stand still. `None` if there was
-    /// no memory for that; then it is known by its place alone.
+    /// A reference to the thread: the program can destroy the thread and create another in its place, which is not
+    /// stopped. `None` if there was no memory for the reference; then the thread is known by its place alone.
     itself: Option<Ref>,
 }
 
 impl Standing {
-    /// Whether it is the thread that was found at its place now.
+    /// Whether `found`, which is in this thread's place, is this thread.
     fn is(&self, found: ThreadAt) -> bool {
         let Some(itself) = &self.itself else {
             return true;
@@ -37,26 +37,27 @@ impl Standing {
     }
 }
 
-/// What is kept for the debugger of a process.
+/// The manager's state for the debugger of a process.
 #[derive(Default)]
 pub(super) struct Debugged {
-    /// Threads that stand still for it, by their spots: each is stopped once more, but while the process is frozen.
+    /// The threads that are stopped for the debugger, by their spots. Each has one more stop, except while the process
+    /// is frozen.
     held: BTreeMap<u64, Standing>,
     breakpoints: Breakpoints,
     watched: Watched,
     taken: Taken,
-    /// Threads that were in a single step when the process was frozen.
+    /// Threads that were to make a single step when the process was frozen.
     stepping: Vec<ThreadAt>,
 }
 
 impl Debugged {
-    /// Stops a thread for the debugger, if it does not stand still for that already.
+    /// Stops a thread for the debugger. Returns whether it was not stopped already.
     fn hold(&mut self, spot: u64, thread: ThreadAt, frozen: bool) -> bool {
         if self.holds(spot, thread) {
             return false;
         }
         if self.held.remove(&spot).is_some() {
-            // What another one has met that was there before.
+            // The exception is one of the thread that was at this spot before.
             self.taken.goes_on(spot);
         }
         let new = frozen || thread.stop().is_ok();
@@ -67,12 +68,12 @@ impl Debugged {
         new
     }
 
-    /// Whether the thread that was found at this spot stands still for the debugger.
+    /// Whether the thread that was found at this spot is stopped for the debugger.
     fn holds(&self, spot: u64, found: ThreadAt) -> bool {
         self.held.get(&spot).is_some_and(|one| one.is(found))
     }
 
-    /// Whether all threads of the process stand still for the debugger.
+    /// Whether all threads of the process are stopped for the debugger.
     pub(super) fn holds_all(&self, process: &Process) -> bool {
         let spots = process.spots();
         spots
@@ -80,7 +81,7 @@ impl Debugged {
             .all(|(spot, thread)| self.holds(*spot, *thread))
     }
 
-    /// Forgets threads that are not there any more, where these are.
+    /// Forgets the held threads that do not exist any more, and their exceptions. `spots`: the threads that exist.
     fn settle(&mut self, spots: &[(u64, ThreadAt)]) {
         let mut before = core::mem::take(&mut self.held);
         for (spot, thread) in spots {
@@ -88,17 +89,17 @@ impl Debugged {
                 self.held.extend(before.remove_entry(spot));
             }
         }
-        // And what they have met.
+        // Forgets their exceptions, too.
         let gone = before.into_keys();
         gone.for_each(|spot| self.taken.goes_on(spot));
     }
 
-    /// The threads that stand still for it.
+    /// The threads that are stopped for the debugger.
     fn all_held(&self) -> Vec<ThreadAt> {
         self.held.values().map(|one| one.thread).collect()
     }
 
-    /// Takes the exceptions that threads have met: whether there were any.
+    /// Takes the exceptions that threads have met. Returns whether there were any.
     pub(super) fn take(&mut self, process: &Process, frozen: bool) -> bool {
         let before = self.taken.count();
         let spots = process.spots();
@@ -106,7 +107,8 @@ impl Debugged {
         self.taken
             .keep(|spot| spots.iter().any(|(known, _)| *known == spot));
         for &(spot, thread) in &spots {
-            // That it has met one is the program's own affair.
+            // A failed guarded access is the program's own affair, unless the page lacks the right only for the
+            // debugger.
             let is_watched = thread
                 .get_state(0, 0, 0)
                 .is_ok_and(|state| self.denies(&state));
@@ -127,18 +129,19 @@ impl Debugged {
         self.taken.count() != before
     }
 
-    /// Whether a thread may have met a page that lacks a right for the debugger only.
+    /// Whether a thread may have met a page that lacks a right only for the debugger.
     fn denies(&self, state: &ThreadState) -> bool {
         state.exception == Exception::Memory as u64
             && self.watched.has_page(state.exception_address)
     }
 
-    /// The same, of an exception that has come.
+    /// The same as [`Debugged::denies`], for the message of an exception.
     pub(super) fn may_deny(&self, message: &ExceptionMessage) -> bool {
         message.code == Exception::Memory as u64 && self.watched.has_page(message.address)
     }
 
-    /// The process stands still for a checkpointer, which finds it as it would be without a debugger.
+    /// Takes the debugger's effects out of a process that is stopped for a checkpointer, which must find it as it would
+    /// be without a debugger.
     pub(super) fn freeze(&mut self, process: &Process) {
         self.settle(&process.spots());
         let held = self.all_held();
@@ -150,7 +153,7 @@ impl Debugged {
         process.resume_all(&held);
     }
 
-    /// Undoes that, before the process goes on.
+    /// Puts the debugger's effects back, before the process continues.
     pub(super) fn thaw(&mut self, process: &Process) {
         self.settle(&process.spots());
         self.held.retain(|_, one| one.thread.stop().is_ok());
@@ -166,7 +169,7 @@ impl Debugged {
         }
     }
 
-    /// The debugger has gone.
+    /// Undoes all effects of the debugger, which has gone.
     fn leave(mut self, process: &Process, frozen: bool) {
         self.breakpoints.clear_all(process);
         self.watched.clear(process);
@@ -183,7 +186,7 @@ impl Debugged {
     }
 }
 
-/// A process that lives, with what is kept for its debugger.
+/// A live process, the state for its debugger, and whether the process is frozen.
 fn parts(entry: &mut Entry) -> Result<(&Process, &mut Debugged, bool), Error> {
     let live = entry.live.as_mut().ok_or(Error::Ended)?;
     let frozen = live.frozen.is_some();
@@ -192,12 +195,12 @@ fn parts(entry: &mut Entry) -> Result<(&Process, &mut Debugged, bool), Error> {
 }
 
 impl Manager {
-    /// The same, by its number.
+    /// The same as [`parts`], for the process with this number.
     fn debugged(&mut self, pid: Pid) -> Result<(&Process, &mut Debugged, bool), Error> {
         parts(self.entry(pid)?)
     }
 
-    /// Takes the exceptions of a process that is debugged: whether it is.
+    /// Takes the exceptions of a process if it is debugged. Returns whether it is.
     pub(super) fn take_exceptions(&mut self, pid: Pid) -> bool {
         let Ok((process, debugged, frozen)) = self.debugged(pid) else {
             return false;
@@ -239,7 +242,7 @@ impl debug::Manager for Manager {
                 let frozen = live.frozen.is_some();
                 debugged.leave(&live.process, frozen);
                 if !frozen {
-                    // What could not be undone.
+                    // Exceptions that could not be undone have their usual effect.
                     self.late_exception(pid);
                 }
             }
@@ -256,7 +259,7 @@ impl debug::Manager for Manager {
 
     fn hold(&mut self, pid: Pid) -> Result<(), Error> {
         let (process, debugged, frozen) = self.debugged(pid)?;
-        // A thread can make others before it is stopped itself.
+        // A thread can create others before it is stopped itself.
         let mut more = true;
         while core::mem::take(&mut more) {
             for (spot, thread) in process.spots() {
@@ -361,7 +364,7 @@ impl debug::Manager for Manager {
         if !frozen {
             return set_step(thread, steps);
         }
-        // Whoever saves the process is not to find it.
+        // The checkpointer must not find the step in the thread's state.
         debugged.stepping.retain(|other| *other != thread);
         if steps {
             debugged.stepping.push(thread);

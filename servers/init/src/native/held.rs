@@ -1,4 +1,4 @@
-//! What the holder of a process has done with it, and a checkpointer: it is stopped, ended, frozen, described and rebuilt.
+//! The requests at a process's control port, from its holder or a checkpointer: stop, end, freeze, describe, rebuild.
 use super::{Entry, Frozen, Live, Manager, Processes, MAX_NAME, SIGKILL};
 use crate::drivers::manifest;
 use crate::{names, slow};
@@ -17,11 +17,12 @@ use rt::memory::Segment;
 use rt::obj::{PortAt, Ref};
 use services::process::{Info, Pid, Status, IN_MEMORY};
 
-/// References to a process that is being rebuilt: its control port, the keeper of its space, its regions and its account.
+/// A process that is being rebuilt, and references to its control port, the keeper of its space, its regions and its
+/// account.
 pub(super) type Adopted = (Pid, Vec<Ref>);
 
 impl Manager {
-    /// Init's part of a process, all of it.
+    /// The complete part of a process's image that is init's.
     fn whole_part(&mut self, pid: Pid) -> Result<Vec<u8>, Error> {
         let entry = self.entry(pid)?;
         let live = entry.live.as_ref().ok_or(Error::Ended)?;
@@ -33,7 +34,7 @@ impl Manager {
         .to_bytes()
     }
 
-    /// A process to be rebuilt: with a space and a thread, and nothing else.
+    /// Makes a process to be rebuilt, with a space and a thread, and nothing else.
     pub(super) fn adopt(&mut self, owner: Pid) -> Result<Adopted, Error> {
         let (pid, job) = self.new_pid(owner, None)?;
         let (own, control) = self.ports(pid)?;
@@ -128,7 +129,7 @@ impl held::Manager for Manager {
             return Err(Error::Denied);
         }
         if entry.arriving.is_some() {
-            // Its threads are not its own yet.
+            // The threads belong to the rebuilder until the part has arrived.
             return Err(Error::Invalid);
         }
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
@@ -175,7 +176,7 @@ impl held::Manager for Manager {
             return Err(Error::Limit);
         }
         if live.process.owes() {
-            // Who saves it would take what is still to come for zeros.
+            // The chunks that are still owed would be saved as zeros.
             return Err(Error::Unsupported);
         }
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
@@ -190,7 +191,7 @@ impl held::Manager for Manager {
         });
         if let Some(debugged) = &mut live.debugged {
             debugged.freeze(&live.process);
-            // Exceptions may have been taken.
+            // Freezing can take exceptions, which the debugger waits for.
             self.announce(pid);
         }
         match self.whole_part(pid) {
@@ -234,7 +235,7 @@ impl held::Manager for Manager {
         let mut threads = match live.frozen.as_ref().ok_or(Error::Invalid)? {
             Frozen::Saved { threads, .. } => threads.clone(),
             Frozen::Rebuilt => {
-                // Rebuilt by someone else: only now all is there.
+                // The rebuilder has filled the process, so its objects are known only from here on.
                 if !live.process.has_objects() {
                     return Err(Error::Invalid);
                 }
@@ -252,15 +253,15 @@ impl held::Manager for Manager {
             }
         };
         match live.frozen.take() {
-            // It was stopped meanwhile: what `freeze` has stopped stays so.
+            // It was stopped meanwhile: the stops of `freeze` become those of `stop`.
             Some(Frozen::Saved { was_stopped, .. }) if stopped && !was_stopped => {
                 live.stopped = core::mem::take(&mut threads);
             }
-            // It was to go on meanwhile.
+            // It was to continue meanwhile.
             Some(Frozen::Saved { was_stopped, .. }) if !stopped && was_stopped => {
                 live.process.resume_all(&core::mem::take(&mut live.stopped));
             }
-            // In the image each thread had both stops.
+            // The threads in the image have the stop of `freeze` and that of `stop`; the latter stays.
             Some(Frozen::Rebuilt) if stopped && live.stopped.is_empty() => {
                 live.stopped.clone_from(&threads);
             }
@@ -368,13 +369,13 @@ impl Managed for &'static Processes {
     }
 }
 
-/// Names by which ports of a process are known, and where these ports are in its memory.
+/// The names under which ports of a process are registered, and the addresses of these ports in its memory.
 fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
     let (mut known, mut names) = (Vec::new(), names::names_of(pid));
     if names.is_empty() {
         return known;
     }
-    // A name can be of a port that is elsewhere: the search goes over what can have objects only.
+    // A name can belong to a port that is elsewhere, so the search covers only memory that can have objects.
     for found in process.walk(IN_MEMORY, PORTS).flatten() {
         let Ok(port) = PortAt(found.address).reference() else {
             continue;
@@ -393,7 +394,7 @@ fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
     known
 }
 
-/// Gives the port at this address of a process its name again. Name and address come from an image.
+/// Registers the port at this address of a process again. Name and address come from an image.
 fn restore_name(
     pid: Pid,
     job: Pid,
@@ -413,5 +414,5 @@ fn restore_name(
     }
 }
 
-/// For `region_search`: ports.
+/// The kind of object for `region_search`: ports.
 const PORTS: u64 = 1 << abi::Type::Port as u64;

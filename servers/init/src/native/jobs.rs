@@ -1,6 +1,6 @@
-//! Who pays for the kernel memory of a job: a space of its own, in which nothing runs. The quotas of the job's
-//! processes come out of it, and what they leave in memory that stays is charged to it (`space_set_payer`), so that it
-//! counts for the job until it is gone, and init pays for nobody.
+//! The kernel memory of jobs. The account of a job is that of a space in which nothing runs. The quotas of the job's
+//! processes come out of it, and objects that they leave in memory that stays are charged to it (`space_set_payer`). So
+//! these objects count for the job until they are gone, and init pays for none of them.
 use super::{error_of, Manager};
 use abi::state::SpaceState;
 use alloc::collections::BTreeMap;
@@ -12,20 +12,20 @@ use rt::memory::Limits;
 use rt::obj::{Ref, RefAt, Space};
 use services::process::{Pid, MAX_JOB};
 
-/// What a job has beside the quotas of its processes, for each of them, in bytes: what a space's account costs who pays
-/// for it (384), and the rest for the last objects of processes that have ended and are being taken apart.
+/// What a job has beside the quota of each process, in bytes: 384 that a space's account costs its payer, and the rest
+/// for the last objects of processes that have ended and are being taken apart.
 const BESIDE_QUOTA: u64 = 1024;
 
-/// A job that has, or may have left, something.
+/// The account of a job that has processes, or has had some that may have left objects.
 pub(super) struct Job {
     space: Space,
     payer: Ref,
-    /// Bytes that it may have in use: as much as the most processes may that a job can have.
+    /// Bytes that the job may have in use: as many as the most processes of a job may have together.
     most: u64,
 }
 
 impl Job {
-    /// One whose processes may each have so much.
+    /// A job whose processes may each have `quota` bytes.
     fn new(quota: u64) -> Result<Self, abi::Code> {
         let space = Space::new()?;
         let payer = space.reference()?;
@@ -36,7 +36,8 @@ impl Job {
         })
     }
 
-    /// Sets its quota to what is in use, and so much more. [`Error::Limit`] if that is more than a job may have.
+    /// Sets the job's quota to what is in use plus `more` bytes, and returns the bytes in use. [`Error::Limit`] if the
+    /// sum is more than a job may have.
     fn grow(&self, more: u64) -> Result<u64, Error> {
         let mut state = self.space.get_state(0).map_err(error_of)?;
         let used = state.used;
@@ -48,7 +49,7 @@ impl Job {
         Ok(used)
     }
 
-    /// Gives back what is not in use. Whether something is.
+    /// Gives back the quota that is not in use. Returns whether some of it is in use.
     fn shrink(&self) -> bool {
         self.grow(0) != Ok(0)
     }
@@ -59,19 +60,20 @@ impl Job {
 pub(super) struct Jobs(BTreeMap<Pid, Job>);
 
 impl Jobs {
-    /// Whether the number is a job's.
+    /// Whether there is an account of this job.
     pub(super) fn has(&self, job: Pid) -> bool {
         self.0.contains_key(&job)
     }
 
-    /// Forgets which have left nothing, of those that have no processes any more. How many of these have.
+    /// Forgets the jobs without processes that have nothing in use. Returns how many jobs without processes remain.
+    /// `in_use`: the jobs that have processes.
     pub(super) fn forget(&mut self, in_use: &[Pid]) -> usize {
         let idle = |job: &Pid| !in_use.contains(job);
         self.0.retain(|number, job| !idle(number) || job.shrink());
         self.0.keys().filter(|number| idle(number)).count()
     }
 
-    /// A process of a job has ended, or there will be none: what the job does not use goes back.
+    /// Gives back the quota that a job does not use, after a process of it has ended or could not be made.
     pub(super) fn settle(&self, job: Pid) {
         if let Some(job) = self.0.get(&job) {
             job.shrink();
@@ -80,8 +82,8 @@ impl Jobs {
 }
 
 impl Manager {
-    /// A new process of a job, without a program, whose quota comes out of the job's: [`Error::Limit`] if the job has too
-    /// much with what its processes have left, and which is not gone.
+    /// Makes a process of a job, without a program. Its quota comes out of the job's: [`Error::Limit`] if the job's
+    /// processes have left too much that is not gone yet.
     pub(super) fn process_of(
         &mut self,
         job: Pid,
@@ -103,7 +105,7 @@ impl Manager {
         made.map_err(|error| self.nothing_of(job, error))
     }
 
-    /// The jobs of all processes that count for one.
+    /// The job of each process, one entry per process.
     pub(super) fn jobs_in_use(&self) -> Vec<Pid> {
         let coming = self.coming.values().map(|coming| coming.job);
         let jobs = self.entries.values().map(|entry| entry.job);

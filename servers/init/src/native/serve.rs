@@ -1,4 +1,4 @@
-//! What others ask of the manager: its interfaces, and the ports where it is asked.
+//! The manager's interfaces, and the ports at which it serves them.
 use super::start::{load, load_file, Launch, Starting};
 use super::{pid_of, processes, Pid, Processes, SUPERVISOR};
 use crate::{names, slow};
@@ -21,15 +21,17 @@ use services::process::{
     self as interfaces, DebugStub, ProcessStub, ProcessesStub, Program, SupervisorStub,
 };
 
-/// A session at the door of the manager.
+/// A session at the manager's door.
 struct AnyOne {
     processes: &'static Processes,
-    /// What it starts for servers counts as one job: the last one that it has begun, 0 if none yet.
+    /// Set if the programs that this client starts for servers count as one job: the last job that was begun, 0 before
+    /// the first.
     one_job: Cell<Option<Pid>>,
 }
 
 impl AnyOne {
-    /// Begins to start a program: its path, its file if that is known already, and the new process.
+    /// Begins to start a program. Returns its path, its file if it is loaded from the boot archive, and the new
+    /// process.
     fn begin(
         &self,
         owner: &RefAt,
@@ -79,7 +81,7 @@ impl interfaces::Processes for AnyOne {
         program: Vec<u8>,
     ) -> Result<(u32, Ref), Error> {
         let (path, file, mut new) = self.begin(&owner, &passed, &program)?;
-        // All that is kept while the file is waited for is the new process, which counts as one of its job.
+        // While the file is waited for, nothing is kept but the new process, which counts for its job.
         drop((owner, passed, program));
         let loaded = match file {
             Some(file) => load_file(file, &new),
@@ -110,7 +112,7 @@ impl interfaces::Processes for AnyOne {
     }
 }
 
-/// What comes to the supervisor's port.
+/// The manager's supervisor port.
 struct All(&'static Processes);
 
 impl interfaces::Supervisor for All {
@@ -132,7 +134,7 @@ type Sessions = Either<
     >,
 >;
 
-/// What comes to the thread of the manager.
+/// The host of the manager's server.
 struct Native(&'static Processes);
 
 impl Host<Sessions> for Native {
@@ -178,14 +180,14 @@ impl Host<Sessions> for Native {
 /// The manager's server.
 pub(crate) struct Serving(Server<Sessions, Native>);
 
-/// The job of a client that opens a session.
+/// The job of a client that opens a session, from its own port.
 fn job_of(client: &RefAt) -> Result<u32, Error> {
     names::job_of(processes()?, client)
 }
 
 impl Serving {
-    /// The server on the calling thread, and references to the two ports by which the manager is known: that of its
-    /// name, and the supervisor's.
+    /// Makes the server on the calling thread, and references to the manager's two ports: the one for its name, and the
+    /// supervisor's.
     pub(crate) fn new(
         portset: Portset,
         processes: &'static Processes,
@@ -195,7 +197,8 @@ impl Serving {
         let supervisor_ref = supervisor.reference().map_err(error_of)?;
         core::mem::forget(supervisor);
         let mut server = Server::on(portset, Native(processes))?;
-        // It keeps no bytes: what it returns with bytes has references, too, or may be asked for again.
+        // No reply that the server keeps has bytes: a reply with bytes has references, too, or its request may be
+        // repeated.
         const { assert!(!<Sessions as Service>::KEEPS_BYTES) };
         server.knows(job_of, |_| Err(Error::NoMemory));
         let door = server.door().reference().map_err(error_of)?;

@@ -1,4 +1,4 @@
-//! How a native program is started: a process without a program first, which counts from then on, and then the program, whose
+//! Starts native programs: first a process without a program, which counts from then on, and then the program, whose
 //! file may have to be waited for.
 use super::{Entry, Live, Manager, Own, Processes, MAX_NAME};
 use crate::reader::Reading;
@@ -22,29 +22,29 @@ pub(crate) struct Launch<'a> {
     pub(crate) priority: u64,
     /// The highest priority that its threads can be given, unless `priority` is higher.
     pub(crate) ceiling: u64,
-    /// Kernel memory; 0: as for every program.
+    /// Kernel memory in bytes; 0 for that of every program.
     pub(crate) quota: u64,
     pub(crate) server: bool,
-    /// What memory it may have, of so many bytes.
+    /// The limits of its memory on a machine with this many bytes.
     pub(crate) limits: fn(u64) -> Limits,
     pub(crate) essential: bool,
     /// See [`Entry::driver`].
     pub(crate) driver: Option<usize>,
     /// The reserved name that it may register.
     pub(crate) service: Option<&'static str>,
-    /// It runs in the kernel, whatever its service.
+    /// Whether it runs in the kernel's rings, whatever its service.
     pub(crate) collocated: bool,
-    /// Who starts it; 0: init.
+    /// The process that starts it; 0 for init.
     pub(crate) owner: Pid,
-    /// The job that it counts for if its owner has none, while that job has processes.
+    /// The job for which it counts if its owner has none, as long as that job has processes.
     pub(crate) job: Option<Pid>,
     pub(crate) refs: &'a [&'a RefAt],
 }
 
-/// What is wrong with a program that cannot be started, and a sentence fragment that says so.
+/// Why a program cannot be started: the error, and a fragment of a sentence about it.
 pub(super) type Why = (Error, &'static str);
 
-/// An error that says all.
+/// An error that needs no further explanation.
 pub(super) fn plain(error: Error) -> Why {
     (error, error.text())
 }
@@ -54,23 +54,23 @@ pub(super) struct New {
     pub(super) pid: Pid,
     process: Process,
     own: Own,
-    /// What is known of it when it runs.
+    /// The process's entry, for when it runs.
     entry: Entry,
     priority: u64,
 }
 
 impl New {
-    /// The job that it counts for.
+    /// The job for which the process counts.
     pub(super) fn job(&self) -> Pid {
         self.entry.job
     }
 
-    /// Takes the next bytes of its file.
+    /// Takes the next bytes of the program's file.
     pub(super) fn take(&self, loading: &mut Loading, bytes: &[u8]) -> Result<(), Why> {
         loading.take(bytes, |address, bytes| self.process.write(address, bytes))
     }
 
-    /// Takes all of its file.
+    /// Takes the whole program's file.
     fn load(&self, file: &[u8]) -> Result<Loading, Why> {
         let mut loading = native::loading(file.len() as u64);
         while let Some((offset, length)) = loading.wants() {
@@ -81,7 +81,7 @@ impl New {
         Ok(loading)
     }
 
-    /// Happens when it may be wanted no longer.
+    /// The event that happens when the process may not be wanted any more.
     pub(super) fn event(&self) -> Arc<Event> {
         Arc::clone(&self.entry.event)
     }
@@ -92,12 +92,12 @@ pub(super) struct Coming {
     pub(super) owner: Pid,
     pub(super) job: Pid,
     pub(super) event: Arc<Event>,
-    /// Its owner has ended.
+    /// Whether its owner has ended.
     pub(super) unwanted: bool,
 }
 
 impl Manager {
-    /// Starts a program whose file is there. What is wrong with it comes as a sentence fragment.
+    /// Starts a program whose file is in memory. Returns the number of its process.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>, file: &[u8]) -> Result<Pid, Why> {
         let new = self.begin(launch)?;
         match new.load(file) {
@@ -109,8 +109,8 @@ impl Manager {
         }
     }
 
-    /// A new process with everything but its program: to be given to [`Manager::finish`] or [`Manager::give_up`]. It counts as
-    /// one from now on, and nobody can name it.
+    /// Makes a process with everything but its program, to be given to [`Manager::finish`] or [`Manager::give_up`]. It
+    /// counts as a process from here on, and nobody can name it.
     pub(super) fn begin(&mut self, launch: &Launch<'_>) -> Result<New, Why> {
         let (pid, job) = self.new_pid(launch.owner, launch.job).map_err(plain)?;
         let (own, control) = self.ports(pid).map_err(plain)?;
@@ -143,7 +143,7 @@ impl Manager {
             process.destroy();
             return Err(self.nothing_of(job, why));
         }
-        // A server is known by its name, a program by its command line.
+        // A server is named by its first argument, a program by its command line.
         let words = if launch.server { 1 } else { usize::MAX };
         let words: Vec<&str> = launch
             .start
@@ -186,14 +186,14 @@ impl Manager {
         })
     }
 
-    /// Lets a new process run whose program is loaded: its number, and a reference to its control port.
+    /// Runs a new process whose program is loaded. Returns its number, and a reference to its control port.
     pub(super) fn finish(&mut self, new: New, loading: Loading) -> Result<(Pid, Ref), Why> {
         let pid = new.pid;
         let wanted = self.is_wanted(pid).map_err(plain);
         let plan = loading.done().ok_or_else(|| plain(Error::BadFormat));
         let mut new = new;
         let control = new.entry.control.reference.copy();
-        // A program runs only if its control port can be told.
+        // The program must not run if its control port cannot be returned.
         let started = wanted.and(plan).and_then(|plan| {
             let control = control.map_err(|code| plain(rt::error_of(code)))?;
             native::start(&mut new.process, &plan, new.priority).map_err(plain)?;
@@ -225,7 +225,7 @@ impl Manager {
         Ok((pid, control))
     }
 
-    /// Whether a new process is still wanted: [`Error::Ended`] if its owner has ended.
+    /// [`Error::Ended`] if a new process is not wanted any more, because its owner has ended.
     pub(super) fn is_wanted(&self, pid: Pid) -> Result<(), Error> {
         match self.coming.get(&pid) {
             Some(coming) if !coming.unwanted => Ok(()),
@@ -233,21 +233,21 @@ impl Manager {
         }
     }
 
-    /// Ends a new process, which has never run.
+    /// Destroys a new process, which has never run.
     pub(super) fn give_up(&mut self, new: New) {
         self.coming.remove(&new.pid);
         new.process.destroy();
         self.jobs.settle(new.entry.job);
     }
 
-    /// Why there is no process, whose job has what was for it back.
+    /// Shrinks the quota of a job for which a process could not be made, and returns `why`.
     pub(super) fn nothing_of<E>(&self, job: Pid, why: E) -> E {
         self.jobs.settle(job);
         why
     }
 }
 
-/// A new process whose file is waited for. If this is dropped before it runs it has never been.
+/// A new process whose file is waited for. Dropping this before the process runs destroys the process.
 pub(super) struct Starting {
     processes: &'static Processes,
     new: Option<New>,
@@ -284,11 +284,13 @@ pub(super) fn load_file(file: &[u8], wanted: &Starting) -> Result<Loading, Why> 
     wanted.process()?.load(file)
 }
 
-/// So many bytes of a file are loaded between two turns of programs: some 0.7 M instructions. Most programs have not more.
+/// Bytes of a file that are loaded between two turns of programs: about 0.7 M instructions. Most programs are not
+/// larger.
 const TURN: usize = 256 * 1024;
 
-/// Loads the executable at this path into a new process, as long as that is wanted. Of a large one it lets others run in between,
-/// for init is above the shell and all programs, and the files of 31 at once could be some gigabytes.
+/// Loads the executable at this path into a new process, as long as the process is wanted. While a large file is
+/// loaded, programs get turns: init has a higher priority than the shell and all programs, and the files of the 31
+/// programs that can be loading at once may be gigabytes.
 pub(super) async fn load(path: &str, wanted: &mut Starting) -> Result<Loading, Why> {
     let new = wanted.process()?;
     let (processes, pid) = (wanted.processes, new.pid);

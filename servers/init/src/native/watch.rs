@@ -1,9 +1,9 @@
-//! What people are told of the kernel objects of native processes, and of who waits for whom.
+//! Describes the kernel objects of native processes, and who waits for whom, for people.
 //!
-//! It is all found out by calls that look and change nothing: the states of objects, and whether two references name
-//! the same. They are those that manage an object, which never wait and say so if there is none: what a process has at
-//! an address is for it to change at any time. Everybody else who asks init waits meanwhile, so each answer takes a
-//! bounded number of such calls and says where to go on.
+//! All of it is found by calls that change nothing: they export the states of objects, and compare references. They are
+//! calls that manage objects, which never wait and fail if there is no object; a process can change what it has at an
+//! address at any time. All other clients of init wait meanwhile, so each answer takes a bounded number of such calls
+//! and says where to continue.
 use super::Manager;
 use crate::names;
 use abi::access;
@@ -23,35 +23,35 @@ use services::system::{
     Link, Object, On, Wait, MOST_COMPARED, MOST_OBJECTS, MOST_WAITS, NOBODY, NOWHERE,
 };
 
-/// Where a search goes on: a process, and a spot in it.
+/// Where a search continues: a process, and a spot in it.
 type Place = (Pid, u64);
 
-/// What a search has found, and where it is to go on.
+/// What a search has found, and where it is to continue.
 pub(crate) struct Search<T> {
     pub(crate) next: Place,
     pub(crate) list: Vec<T>,
 }
 
-/// The other end of a wait, as far as the thread's own state tells it.
+/// The other end of a wait, as far as the state of the waiting thread tells it.
 enum End {
-    /// It is known.
+    /// Known without a search.
     Known(On),
-    /// Whoever has the port that this names.
+    /// The process that has the port which this names.
     Port(Ref),
-    /// Whichever thread has the server end that this names.
+    /// The thread that has the server end which this names.
     Server(Ref),
-    /// Whichever thread has the client end that this names.
+    /// The thread that has the client end which this names.
     Client(Ref),
 }
 
-/// All types of objects, as a walk takes them.
+/// A mask of all types of objects, for a walk.
 fn all_kinds() -> u64 {
     TYPES
         .iter()
         .fold(0, |kinds, kind| kinds | 1 << *kind as u64)
 }
 
-/// Points a reference at an object, or, if that is a reference, at what that names.
+/// Points a reference at an object or, if the object is a reference, at what that names.
 fn point(found: &Found, reference: RefAt) -> Result<(), abi::Code> {
     let at = found.address;
     match found.kind {
@@ -67,14 +67,14 @@ fn point(found: &Found, reference: RefAt) -> Result<(), abi::Code> {
     }
 }
 
-/// What the reference at this address of a process names, if there is one.
+/// A copy of the reference at this address of a process, if there is one.
 fn named_at(process: &Process, address: u64) -> Option<Ref> {
     let offset = address.checked_sub(process.base())?;
     let end = offset.checked_add(OBJECT_SIZE)?;
     if end > MEMORY_SIZE {
         return None;
     }
-    // Only what is there may be touched: a page that is not would have to be supplied for init.
+    // Only pages that are present may be touched; init would have to wait for any other.
     let region = &process.memory().region;
     let (found, _) = region
         .search(offset, end, 1 << Type::Reference as u64)
@@ -83,7 +83,8 @@ fn named_at(process: &Process, address: u64) -> Option<Ref> {
     (found == offset).then(|| RefAt(handle).copy().ok())?
 }
 
-/// What a thread waits for: an address of its own or 0, and who is at the other end.
+/// What a thread waits for: the address of the object at which it waits, or 0, and the other end. `None` if it waits
+/// for nobody.
 fn end_of(process: &Process, thread: ThreadAt) -> Option<(u64, End)> {
     let (client, server) = (Ref::new().ok()?, Ref::new().ok()?);
     let state = thread.get_state(0, client.handle(), server.handle()).ok()?;
@@ -93,7 +94,7 @@ fn end_of(process: &Process, thread: ThreadAt) -> Option<(u64, End)> {
         _ if state.exception_delivered != 0 => (0, End::Known(On::Manager)),
         Waiting::Exception => (0, End::Known(On::Manager)),
         Waiting::Mutex | Waiting::Cond => (at, End::Known(On::Anybody)),
-        // Not in a call: it waits for a page of its memory.
+        // The instruction is not a call: the thread waits for a page of its memory.
         Waiting::Port | Waiting::Reply if !process.is_call(state.registers.rip) => {
             (0, End::Known(On::Memory))
         }
@@ -122,7 +123,7 @@ fn rights(of: u64) -> String {
     all.into_iter().map(letter).collect()
 }
 
-/// What a reference of this kind names.
+/// What a reference of this kind names, in words.
 const fn kind_in_words(kind: RefKind) -> &'static str {
     match kind {
         RefKind::Null => "names nothing",
@@ -141,7 +142,7 @@ const fn kind_in_words(kind: RefKind) -> &'static str {
     }
 }
 
-/// What the state of an object says, in words. `None`: it is not there any more.
+/// The state of an object in words. `None` if the object is gone.
 fn in_words(process: &Process, found: &Found) -> Option<String> {
     let at = found.address;
     Some(match found.kind {
@@ -192,7 +193,7 @@ fn in_words(process: &Process, found: &Found) -> Option<String> {
 }
 
 impl Manager {
-    /// The process of the driver with this number in the manifest, or of the server that has its name.
+    /// The process of the driver with this number in the manifest, or of the server of the same name.
     pub(crate) fn driver(&self, number: usize) -> Option<Pid> {
         let name = super::manifest().get(number)?.name();
         let mut all = self.entries.iter();
@@ -208,8 +209,8 @@ impl Manager {
         Ok(&live.process)
     }
 
-    /// The first objects of a process from a spot on, and where to go on. A step that finds none, in a chunk in which
-    /// there were objects once, counts as one that does.
+    /// The first objects of a process from a spot on, and where to continue. A step of the walk that finds no object,
+    /// in a chunk that has had some, counts as one that finds one.
     fn first_objects(process: &Process, from: u64) -> (Vec<Found>, u64) {
         let mut walk = process.walk(from, all_kinds());
         let mut all = Vec::new();
@@ -225,7 +226,7 @@ impl Manager {
         (all, walk.spot())
     }
 
-    /// As [`services::system::System::objects`].
+    /// Implements [`services::system::System::objects`].
     pub(crate) fn objects(&self, pid: Pid, from: u64) -> Result<(u64, Vec<Object>), Error> {
         let process = self.process(pid)?;
         let mut known = names::names_of(pid);
@@ -252,9 +253,9 @@ impl Manager {
         Ok((next, told.collect()))
     }
 
-    /// Walks over the objects of all processes from a place on, of these kinds, and calls `each` with a reference to
-    /// each of them, or to what it names, which takes so many comparisons, or none when there is nothing left to look
-    /// for. Where to go on.
+    /// Walks over the objects of these kinds of all processes, from a place on. Calls `each` with a reference to the
+    /// object or, if it is a reference, to what it names. `each` returns how many comparisons it made, or `None` if
+    /// there is nothing left to look for. Returns where to continue.
     fn search(
         &self,
         kinds: u64,
@@ -275,7 +276,7 @@ impl Manager {
                 let Some(step) = walk.next() else { break };
                 spent += 1;
                 let Some(found) = step else { continue };
-                // What was there may have gone.
+                // The object may be gone.
                 if point(&found, *reference).is_ok() {
                     match each(*pid, &found, *reference) {
                         Some(compared) => spent += compared,
@@ -287,7 +288,7 @@ impl Manager {
         Ok((NOBODY, 0))
     }
 
-    /// As [`services::system::System::waits`].
+    /// Implements [`services::system::System::waits`].
     pub(crate) fn waits(&self, pid: Pid, from: Place) -> Result<Search<Wait>, Error> {
         let process = self.process(pid)?;
         let own = &self.entries.get(&pid).and_then(|entry| entry.live.as_ref());
@@ -356,7 +357,7 @@ impl Manager {
         Ok(Search { next, list })
     }
 
-    /// As [`services::system::System::links`].
+    /// Implements [`services::system::System::links`].
     pub(crate) fn links(&self, pid: Pid, of: u64, from: Place) -> Result<Search<Link>, Error> {
         let process = self.process(pid)?;
         let mut targets = Vec::new();
@@ -373,7 +374,8 @@ impl Manager {
             }
             let named = found.kind == Type::Reference;
             let all = targets.iter();
-            // Of two references that name the same, neither is there for the other.
+            // Two references that name the same object are not linked to each other, so only an object is compared with
+            // a reference.
             let compared = all.filter(|(_, is_reference, _)| *is_reference != named);
             let mut count = 0;
             for (spot, _, target) in compared {
