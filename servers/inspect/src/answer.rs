@@ -1,4 +1,4 @@
-//! Which request gets what, and who may act.
+//! Answers requests, and decides who may act.
 use crate::http::{self, Request, Status};
 use crate::state::{Objects, State};
 use alloc::format;
@@ -8,68 +8,68 @@ use serde::Serialize;
 
 /// The page.
 pub const PAGE: &str = include_str!("page.html");
-/// Fewest characters of a token that somebody chooses.
+/// Fewest characters of a token from a file.
 pub const SHORTEST: usize = 16;
 
-/// Something that is done to a process, or to a file with one.
+/// An action on a process, or one that makes processes from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Stops all threads of it.
+    /// Stops all threads of the process.
     Stop(Subject),
     /// Undoes a stop.
     GoOn(Subject),
-    /// Ends it.
+    /// Ends the process.
     Kill(Subject),
-    /// Saves it to a file.
+    /// Saves the process to a file.
     Save(Subject, String),
-    /// Makes processes of a file.
+    /// Makes processes from the file of a checkpoint.
     Restore(String),
 }
 
-/// A process.
+/// A process, as requests name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// Its manager.
+    /// The manager of the process.
     pub manager: &'static str,
-    /// Its number there.
+    /// The number of the process at that manager.
     pub pid: u32,
 }
 
 /// The machine, as the page sees it.
 pub trait Machine {
-    /// What is shown now.
+    /// The state that the page shows.
     fn state(&mut self) -> &State;
-    /// Kernel objects of a process, the first ones from this spot on.
+    /// The first kernel objects of a process from this spot on.
     ///
     /// # Errors
-    /// Why not, and a sentence.
+    /// A status and a sentence that names the cause.
     fn objects(&mut self, subject: &Subject, from: u64) -> Result<Objects, (Status, String)>;
-    /// Does something, or begins to: a sentence about it.
+    /// Does what is asked, or begins to, and returns a sentence about it.
     ///
     /// # Errors
     /// A sentence that names the cause.
     fn act(&mut self, act: &Act) -> Result<Done, String>;
 }
 
-/// What came of an [`Act`].
+/// The outcome of an [`Act`], as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It is done.
+    /// The action is done.
     Now(String),
-    /// It has begun: how far it is stands in the state.
+    /// The action has begun; the state shows how far it is.
     Begun(String),
 }
 
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
+/// Whether two texts are equal. The time taken does not depend on where they differ.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one.bytes().zip(other.bytes());
     one.len() == other.len() && differ.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-/// The answer to a request, with its head.
+/// The answer to a request, as the bytes of a whole response.
 pub fn answer(request: &Request, token: &str, machine: &mut impl Machine) -> Vec<u8> {
     if !http::is_own(&request.host) {
         return http::sentence(
@@ -90,7 +90,7 @@ pub fn answer(request: &Request, token: &str, machine: &mut impl Machine) -> Vec
             }
         }
         ("POST", "/act") => {
-            // A page of somebody else can send a form here, but does not know the token.
+            // A page of another site can send a form here, but does not know the token.
             let given = http::field(&request.body, "token").unwrap_or_default();
             if !is_same(&given, token) {
                 let why = "The token is another one: it stands on the console, where inspect was started.";
@@ -117,13 +117,13 @@ fn json(it: &impl Serialize) -> Vec<u8> {
     }
 }
 
-/// A field of a form that has to be there.
+/// The value of a field that a form must have.
 fn needed(form: &[u8], name: &str) -> Result<String, String> {
     let value = http::field(form, name).filter(|value| !value.is_empty());
     value.ok_or_else(|| format!("the field '{name}' is missing"))
 }
 
-/// The process that a form is about.
+/// The process that a form names.
 fn subject(form: &[u8]) -> Result<Subject, String> {
     let name = needed(form, "manager")?;
     let found = MANAGERS.into_iter().find(|manager| *manager == name);
@@ -134,7 +134,7 @@ fn subject(form: &[u8]) -> Result<Subject, String> {
     Ok(Subject { manager, pid })
 }
 
-/// The spot from which on objects are asked for: the first one, if nothing is said.
+/// The spot in the field `from`; 0 without that field.
 fn from(form: &[u8]) -> Result<u64, String> {
     let Some(text) = http::field(form, "from").filter(|text| !text.is_empty()) else {
         return Ok(0);
@@ -144,7 +144,7 @@ fn from(form: &[u8]) -> Result<u64, String> {
     number.ok_or_else(|| format!("'{}' is no spot, as 0x10 is one", short(&text)))
 }
 
-/// As much of what came as is worth saying again.
+/// As much of a client's text as is repeated in an answer.
 fn short(text: &str) -> String {
     const MOST: usize = 40;
     match text.char_indices().nth(MOST) {
@@ -153,7 +153,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// What a form asks for.
+/// The action that a form asks for.
 fn act(form: &[u8]) -> Result<Act, String> {
     let path = || {
         let path = needed(form, "path")?;

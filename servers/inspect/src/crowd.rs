@@ -1,10 +1,10 @@
-//! How many connections there are at a time.
+//! The limit on simultaneous connections.
 
 /// Most connections at a time.
 pub const MOST: usize = 16;
 
-/// Which of the connections is closed when one more comes, if there are [`MOST`]: the one that has been there longest, whatever
-/// it has said. `deadlines`: of each the time, in nanoseconds, at which its patience is over.
+/// Which of the connections is closed when one more comes: if there are [`MOST`], the one that began first, whatever it
+/// has sent. `deadlines`: the time of each in nanoseconds at which its patience is over.
 #[must_use]
 pub fn makes_room(deadlines: impl ExactSizeIterator<Item = u64>) -> Option<usize> {
     let is_full = deadlines.len() >= MOST;

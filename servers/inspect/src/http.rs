@@ -1,6 +1,6 @@
 //! As much of HTTP/1.1 as the page needs: one request per connection, no longer than [`MOST`] bytes.
 //!
-//! What comes is hostile. It is never kept beyond [`MOST`], and what cannot be understood is refused with a status.
+//! Requests are hostile: no more than [`MOST`] bytes of one are kept, and an invalid one is refused with a status.
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,14 +11,14 @@ pub const MOST: usize = 8 * 1024;
 /// Most header fields of a request.
 const FIELDS: usize = 48;
 
-/// A request that is whole.
+/// A complete request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST`, ...
     pub method: String,
-    /// The path, without what follows a question mark.
+    /// The path, without the question mark and what follows it.
     pub path: String,
-    /// What follows that, as fields of a form.
+    /// What follows the question mark, as fields of a form.
     pub query: String,
     /// The field `Host`.
     pub host: String,
@@ -26,14 +26,14 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// What is known of the bytes that have come.
+/// What the bytes that have arrived are.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// More has to come.
+    /// The beginning of a request.
     Partial,
-    /// A request.
+    /// A complete request.
     Whole(Request),
-    /// No request: the status to answer with.
+    /// No valid request; the status to answer with.
     Bad(Status),
 }
 
@@ -53,7 +53,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// In words, for the status line.
+    /// The status in words, for the status line.
     const fn reason(self) -> &'static str {
         match self {
             Status::Ok => "OK",
@@ -69,7 +69,7 @@ impl Status {
     }
 }
 
-/// Takes a request apart.
+/// Parses a request.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Parsed {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
@@ -110,8 +110,8 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     })
 }
 
-/// Whether a request that names this host was meant for this machine by whoever typed its address: a name that somebody
-/// else owns could be made to lead here, and its pages would read the answers (DNS rebinding).
+/// Whether a request with this field `Host` was meant for this machine: only an address or `localhost` is. Somebody
+/// else's name could be made to lead here, and a page of that name could then read the answers (DNS rebinding).
 #[must_use]
 pub fn is_own(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
@@ -122,7 +122,7 @@ pub fn is_own(host: &str) -> bool {
     name == "localhost" || address.parse::<core::net::IpAddr>().is_ok()
 }
 
-/// The value of a field of a form (`application/x-www-form-urlencoded`), if it has it and it is text.
+/// The value of a field of a form (`application/x-www-form-urlencoded`), if the form has it and it is UTF-8.
 #[must_use]
 pub fn field(form: &[u8], name: &str) -> Option<String> {
     let form = core::str::from_utf8(form).ok()?;
@@ -143,10 +143,10 @@ pub fn field(form: &[u8], name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// An answer, whole: the connection ends behind it.
+/// A whole response, after which the connection is closed.
 #[must_use]
 pub fn response(status: Status, kind: &str, body: &str) -> Vec<u8> {
-    // Nothing from elsewhere is loaded or run, and no page of somebody else shows this one within itself.
+    // The page loads and runs nothing from elsewhere, and no page of another site can show it within itself.
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
@@ -161,7 +161,7 @@ pub fn response(status: Status, kind: &str, body: &str) -> Vec<u8> {
     bytes
 }
 
-/// An answer of one sentence.
+/// A response with one sentence as its body.
 #[must_use]
 pub fn sentence(status: Status, sentence: &str) -> Vec<u8> {
     let mut line = sentence.to_string();

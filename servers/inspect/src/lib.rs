@@ -1,12 +1,12 @@
 //! A page that shows the machine, and lets whoever has the token act on it.
 //!
-//! * [`http`]: what comes from the network, bounded and checked;
-//! * [`answer`]: which request gets what, and who may act;
-//! * [`state`]: what is shown, as JSON;
-//! * [`work`]: what takes long;
-//! * [`crowd`]: how many connections there are.
+//! * [`http`]: requests from the network, bounded and checked;
+//! * [`answer`]: the answers, and who may act;
+//! * [`state`]: what the page shows, as JSON;
+//! * [`work`]: long actions and their progress;
+//! * [`crowd`]: the limit on simultaneous connections.
 //!
-//! All of that is tested on the host. The program itself (`main.rs`) has the connections.
+//! All of that is tested on the host. The program itself (`main.rs`) handles the connections.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `inspect`: a page that shows the machine, on the network.
 //!
-//! One thread has all connections: each is read, answered and closed, and none is waited for alone. What takes long has
-//! a thread of its own. What is shown is asked for at most a few times a second, however many look: who is asked has a
-//! higher priority than programs.
+//! One thread handles all connections. It reads, answers and closes each of them without waiting for a single one; an
+//! action that takes long gets a thread of its own. The servers that know the state have a higher priority than
+//! programs, so they are asked at most a few times a second, however many clients look at the page.
 #![no_std]
 #![no_main]
 
@@ -30,20 +30,21 @@ usage: trust inspect PORT [FILE]
 Shows the machine on a page at this TCP port (run --net user --forward HOSTPORT:PORT). Whoever has the token can stop, save and end processes there:
 it is the first line of FILE, or a random one that is written to standard output.";
 
-/// How long a connection may take, in nanoseconds.
+/// How long a connection may last, in nanoseconds.
 const PATIENCE: u64 = 10_000_000_000;
-/// How old what is shown may be, in nanoseconds.
+/// How old the shown state may be, in nanoseconds.
 const FRESH: u64 = 250_000_000;
-/// How long nobody is told of objects of a process after somebody was: to find out who has references to them takes long.
+/// The pause after a request for objects of a process before the next is answered, in nanoseconds: finding the
+/// references to objects takes long.
 const REST: u64 = 250_000_000;
-/// How long a network that has ended is waited for, and how often it is looked for.
+/// How long a network that has ended is waited for, and the pause between two looks for it, in nanoseconds.
 const RETURN: u64 = 30_000_000_000;
 const PAUSE: u64 = 100_000_000;
 
-/// What takes long, and how far it is.
+/// The long actions and their progress.
 static WORKS: Mutex<Works> = Mutex::new(Works::new());
 
-/// Does something that takes long on a thread of its own: a sentence about that.
+/// Begins a long action on a thread of its own. `what`: its description, for the sentence that is returned.
 fn begin(
     what: String,
     work: impl FnOnce() -> Result<String, String> + Send + 'static,
@@ -62,10 +63,10 @@ fn begin(
     }
 }
 
-/// The machine, for whoever has the system port.
+/// The machine, for a holder of the system port.
 struct System {
     managers: Vec<(&'static str, Supervisor)>,
-    /// The device server; asked for anew if it could not be reached.
+    /// The device server; opened again if it could not be reached.
     devices: Option<system::Devices>,
     /// When objects may be asked for again.
     rested: u64,
@@ -93,7 +94,7 @@ impl System {
         })
     }
 
-    /// Drivers, and what the device server tells.
+    /// Asks for the drivers, and for what the device server knows of them.
     fn ask_drivers(&mut self, state: &mut State) -> Result<(), Error> {
         let drivers = system::drivers()?;
         let devices = match &mut self.devices {
@@ -101,7 +102,7 @@ impl System {
             none => none.insert(system::Devices::open()?),
         };
         for (number, driver) in drivers.into_iter().enumerate() {
-            // Drivers have something; those that use them, nothing of the machine's.
+            // Only drivers hold something of the machine's; servers that use them have empty lists.
             let has = devices.holdings(number as u64)?;
             state.drivers.push(Driver::new(driver, has));
         }
@@ -111,12 +112,12 @@ impl System {
         Ok(())
     }
 
-    /// Whom threads wait for.
+    /// Finds out whom the threads wait for.
     fn ask_waits(state: &mut State) -> Result<(), Error> {
         let native = state.processes.iter().filter(|p| p.manager == "native");
         let waiting = native.filter(|process| process.may_wait());
         let pids: Vec<_> = waiting.map(|process| process.pid).collect();
-        // One search is bounded, but there may be many that find nobody.
+        // Each search is bounded, but there may be many processes whose searches find nobody.
         let end = time::now().saturating_add(FRESH);
         for pid in pids {
             if time::now() > end {
@@ -126,7 +127,7 @@ impl System {
             }
             match system::waits(pid) {
                 Ok(waits) => state.add_waits(pid, &waits),
-                // It has ended meanwhile.
+                // The process has ended meanwhile.
                 Err(Error::NotFound | Error::Ended) => {}
                 Err(error) => return Err(error),
             }
@@ -183,7 +184,7 @@ impl Machine for System {
         let now = time::now();
         if now >= self.stale {
             self.state = self.ask();
-            // However long that took, others have their turn before it is done again.
+            // However long asking took, others get their turn before it is done again.
             self.stale = time::now().saturating_add(FRESH);
         }
         self.state.work = WORKS.lock().list().to_vec();
@@ -202,11 +203,11 @@ impl Machine for System {
         }
         self.rested = now.saturating_add(REST);
         let pid = subject.pid;
-        // What processes are called.
+        // The answer contains the names of processes.
         let _ = self.state();
         let told = system::objects(pid, from)
             .and_then(|objects| Ok((objects, system::links(pid, from, MOST_LINKS)?)));
-        // How long this took is not to be spent again at once.
+        // After a long search the others get as long a pause as after a short one.
         self.rested = time::now().saturating_add(REST);
         match told {
             Ok((objects, (links, all))) => {
@@ -223,7 +224,7 @@ impl Machine for System {
     }
 
     fn act(&mut self, act: &Act) -> Result<Done, String> {
-        // What is shown next is what came of it.
+        // The next state that is shown must contain the effect.
         self.stale = 0;
         let done = |subject: &Subject, result: Result<(), Error>, what: &str| {
             let name = format!("{} {}", subject.manager, subject.pid);
@@ -260,12 +261,13 @@ impl Machine for System {
     }
 }
 
-/// What a connection is about.
+/// What a connection is doing.
 enum Stage {
     Reads(Vec<u8>),
-    /// The answer, and how much of it was taken.
+    /// The answer, and how many of its bytes have been sent.
     Writes(Vec<u8>, usize),
-    /// All was answered: what still comes is of no interest, but an end that closes with something unread would take the answer away.
+    /// The answer has been sent. What the client still sends is read and dropped, since closing a connection with
+    /// unread bytes resets it, and the client could lose the answer.
     Drains,
 }
 
@@ -276,7 +278,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Goes on with what can be done without waiting: whether there is more to come.
+    /// Does what is possible without waiting. Returns whether the connection is still needed.
     fn go_on(&mut self, net: &mut Network, token: &str, system: &mut System) -> bool {
         match &mut self.stage {
             Stage::Reads(bytes) => {
@@ -344,9 +346,10 @@ fn serve(
                         deadline: time::now().saturating_add(PATIENCE),
                     });
                 }
-                // Who came has gone.
+                // The client that wanted to connect has gone.
                 Err(Error::WouldBlock) => {}
-                // Others have all that there is. What this program has is enough for one at a time.
+                // Other programs use all sockets or memory. What this program has suffices for one connection at a
+                // time.
                 Err(Error::Limit | Error::NoMemory) => {
                     let all = connections.iter().enumerate();
                     match all.min_by_key(|(_, c)| c.deadline).map(|(n, _)| n) {
@@ -372,7 +375,7 @@ fn serve(
     }
 }
 
-/// A network that may have to come back first.
+/// Opens the network, and waits for it if it is being started again.
 fn network() -> Result<Network, Error> {
     let deadline = time::now().saturating_add(RETURN);
     loop {
@@ -383,7 +386,7 @@ fn network() -> Result<Network, Error> {
     }
 }
 
-/// The token, which is no argument: everybody who sees a process sees its arguments.
+/// The token. It is no argument of the program, since everybody who sees a process sees its arguments.
 fn token(file: Option<&str>) -> Result<String, String> {
     match file {
         Some(path) => {
@@ -433,7 +436,7 @@ fn run(port: u16, file: Option<&str>) -> Result<(), String> {
         if !matches!(error, Error::Reset | Error::Broken) {
             return Err(net.why(error));
         }
-        // The network has ended and comes again; so do those who look.
+        // The network has ended and will be started again; clients will connect again.
         time::sleep(PAUSE);
     }
 }

@@ -1,4 +1,4 @@
-//! What is shown of the machine, as JSON.
+//! The state of the machine that the page shows, as JSON.
 use crate::work::Work;
 use abi::state::Waiting;
 use alloc::format;
@@ -13,9 +13,9 @@ use services::system::{self, DriverState, On};
 #[derive(Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct State {
-    /// Nanoseconds since it began.
+    /// Nanoseconds since the machine began.
     pub now_ns: u64,
-    /// Bytes of memory that there are, and that are in no segment.
+    /// Bytes of physical memory, and bytes that are in no segment.
     pub memory_total: u64,
     pub memory_free: u64,
     /// Bytes and number of the files in memory.
@@ -23,12 +23,12 @@ pub struct State {
     pub files: u64,
     pub processes: Vec<Process>,
     pub drivers: Vec<Driver>,
-    /// The interrupt lines that somebody has.
+    /// The interrupt lines that drivers have.
     pub lines: Vec<Line>,
     pub functions: Vec<Function>,
-    /// What takes long and was asked for here.
+    /// The long actions that clients have asked for.
     pub work: Vec<Work>,
-    /// Sentences: what could not be asked, and why.
+    /// A sentence for each thing that could not be found out, with the reason.
     pub missing: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct State {
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Process {
-    /// Who manages it: `native` or `linux`.
+    /// The manager of the process: `native` or `linux`.
     pub manager: &'static str,
     pub pid: u32,
     pub name: String,
@@ -51,16 +51,16 @@ pub struct Process {
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Thread {
-    /// What it is about to do, in words.
+    /// What the thread is about to do, in words.
     pub doing: String,
-    /// In hexadecimal, since not every reader of JSON has 64 bits.
+    /// The instruction pointer in hexadecimal, since not every reader of JSON has 64 bits.
     pub instruction: String,
     pub stops: u32,
-    /// Whom it waits for, if it does.
+    /// Whom the thread waits for, if it does.
     pub waits: Option<Waits>,
     #[serde(skip)]
     waiting: u8,
-    /// It is in a call of Linux, or has met an exception.
+    /// The thread is in a Linux call, or has met an exception.
     #[serde(skip)]
     in_exception: bool,
 }
@@ -69,12 +69,12 @@ pub struct Thread {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct Waits {
-    /// The process, if it is one that a manager knows: its manager and its number there.
+    /// The process that is waited for, if a manager knows it: its manager and its number there.
     pub manager: Option<&'static str>,
     pub pid: Option<Pid>,
-    /// Who it is, in words.
+    /// Who is waited for, in words.
     pub on: String,
-    /// The object at which it waits, an address of its own; nothing if there is none.
+    /// The address, in the thread's own process, of the object at which the thread waits; empty if there is none.
     pub at: String,
 }
 
@@ -87,15 +87,15 @@ pub struct Driver {
     pub uses: Option<String>,
     /// `running`, `no device`, `being started anew` or `given up`.
     pub state: &'static str,
-    /// Why it was given up.
+    /// Why the driver was given up.
     pub why: String,
     /// Its process at `native`; 0 if there is none.
     pub pid: Pid,
-    /// How often it ended, and in how many of these somebody had killed it.
+    /// How often the driver ended, and how many of these ends were kills by request.
     pub deaths: u32,
     pub wanted: u32,
     pub last: Option<Death>,
-    /// What the device server has given it, in words.
+    /// The devices and resources that the device server has given it, in words.
     pub has: Vec<String>,
 }
 
@@ -104,9 +104,9 @@ pub struct Driver {
 #[allow(missing_docs)]
 pub struct Death {
     pub at_ns: u64,
-    /// How, as the status of a process.
+    /// The final status, as that of a process.
     pub status: String,
-    /// The exception, if it met one.
+    /// The exception that ended the driver; empty if none did.
     pub why: String,
 }
 
@@ -119,14 +119,14 @@ pub struct Line {
     pub parts: Vec<Part>,
 }
 
-/// Who has an interrupt line, or a part of it.
+/// A driver's share of an interrupt line.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Part {
     pub driver: String,
-    /// The PCI function, as `00:04.0`; nothing for a line as a whole.
+    /// The PCI function, as `00:04.0`; `None` for the whole line.
     pub function: Option<String>,
-    /// Masked until its driver has acknowledged an interrupt.
+    /// Whether it is masked until its driver has acknowledged an interrupt.
     pub masked: bool,
 }
 
@@ -142,20 +142,20 @@ pub struct Function {
     pub class: String,
     pub line: Option<u8>,
     pub shares: bool,
-    /// Whose it is; nobody's if there is none.
+    /// The driver that has the function.
     pub driver: Option<String>,
 }
 
-/// Kernel objects of a process: as many as one answer has.
+/// Kernel objects of a process: those of one answer.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Objects {
     pub manager: &'static str,
     pub pid: u32,
     pub objects: Vec<Object>,
-    /// What to ask for next, as the field `from`; nothing behind the last.
+    /// The spot to ask for next, as the field `from`; `None` after the last object.
     pub next: Option<String>,
-    /// Whether all links between these objects and others are there.
+    /// Whether all links between these objects and others are listed.
     pub all_links: bool,
 }
 
@@ -164,12 +164,12 @@ pub struct Objects {
 #[allow(missing_docs)]
 pub struct Object {
     pub kind: String,
-    /// Where it is, in hexadecimal, and in which segment: `memory` or `control`.
+    /// The object's offset in its segment, in hexadecimal, and the segment: `memory` or `control`.
     pub at: String,
     pub segment: &'static str,
-    /// What its state says.
+    /// The object's state in words.
     pub what: String,
-    /// References to it that processes have, or, if it is a reference, the object that it names.
+    /// The references that processes have to the object; or, for a reference, the object that it names.
     pub links: Vec<Link>,
 }
 
@@ -182,11 +182,11 @@ pub struct Link {
     pub at: String,
 }
 
-/// Most links that an answer has.
+/// Most links in one answer.
 pub const MOST_LINKS: usize = 256;
 
 impl Process {
-    /// As the manager tells of it.
+    /// A process, from what its manager says of it.
     #[must_use]
     pub fn new(manager: &'static str, info: Info) -> Self {
         let mut doing = info.doing.into_iter();
@@ -209,8 +209,8 @@ impl Process {
         }
     }
 
-    /// Whether it is worth asking whom its threads wait for: one that waits for a time, or a server that waits for
-    /// clients, waits for nobody.
+    /// Whether it is worth finding out whom its threads wait for. A thread that sleeps, or that waits for clients as a
+    /// server, waits for nobody.
     #[must_use]
     pub fn may_wait(&self) -> bool {
         self.threads.iter().any(Thread::may_wait)
@@ -218,7 +218,7 @@ impl Process {
 }
 
 impl Thread {
-    /// Whether it waits for somebody, as far as what it is about to do says.
+    /// Whether the thread waits for somebody, as far as its state tells.
     fn may_wait(&self) -> bool {
         let waiting = Waiting::from_raw(u64::from(self.waiting)).unwrap_or_default();
         self.in_exception
@@ -242,7 +242,7 @@ impl State {
             let native = |process: &&mut Process| process.manager == "native" && process.pid == pid;
             let process = self.processes.iter_mut().find(native);
             let thread = process.and_then(|p| p.threads.get_mut(wait.thread as usize));
-            // The places of threads can have changed since they were listed.
+            // Threads may have come and gone since they were listed.
             if let Some(thread) = thread.filter(|thread| thread.may_wait()) {
                 thread.waits = Some(Waits {
                     at: match wait.at {
@@ -276,7 +276,7 @@ impl State {
             On::Manager => "init (it has met an exception)",
             On::Init => "init",
             On::Dead => "nobody (what it waits at is dead)",
-            // No process that init manages has the port, its reference is gone, or the search was given up.
+            // No process of init's manager has the port, the thread's reference is gone, or the search was given up.
             On::Unknown => "somebody who was not found (init, the memory server, or unknown)",
         };
         Waits {
@@ -287,8 +287,8 @@ impl State {
         }
     }
 
-    /// Notes that threads of Linux programs that are in a call wait for the personality. For what that waits, what they
-    /// are about to do says.
+    /// Notes that Linux threads in a call wait for the Linux personality. For what it waits is in the description of
+    /// what the thread is about to do.
     pub fn add_linux_waits(&mut self) {
         let mut all = self.processes.iter();
         let personality =
@@ -306,7 +306,7 @@ impl State {
         }
     }
 
-    /// Notes what is told of the interrupt lines, by their numbers.
+    /// Adds the interrupt lines that drivers have. `lines`: all lines in the order of their numbers.
     pub fn add_lines(&mut self, lines: Vec<device::Line>) {
         let all = lines.into_iter().enumerate();
         let had = all.filter(|(_, line)| !line.parts.is_empty());
@@ -329,7 +329,7 @@ impl Part {
 }
 
 impl Function {
-    /// As the device server tells of it.
+    /// A PCI function, from what the device server says of it.
     #[must_use]
     pub fn new(told: device::PciFunction) -> Self {
         Function {
@@ -344,7 +344,7 @@ impl Function {
 }
 
 impl Driver {
-    /// As init tells of it, and what the device server has given it.
+    /// A driver, from what init says of it and a list of what the device server has given it.
     #[must_use]
     pub fn new(told: system::Driver, has: Vec<String>) -> Self {
         let (state, why) = match told.state {
@@ -373,7 +373,7 @@ impl Driver {
 }
 
 impl Objects {
-    /// As init tells of them. `names`: what processes are called.
+    /// Objects, from what init says of them. `names` returns the name of a process.
     #[must_use]
     pub fn new(
         pid: Pid,
@@ -408,7 +408,7 @@ impl Objects {
     }
 }
 
-/// Where a spot is: in hexadecimal, and in which segment.
+/// A spot as an offset in hexadecimal and the segment that it is in.
 fn spot(spot: u64) -> (String, &'static str) {
     use services::process::IN_MEMORY;
     match spot & IN_MEMORY {
@@ -417,7 +417,7 @@ fn spot(spot: u64) -> (String, &'static str) {
     }
 }
 
-/// The place of a PCI function, as people write it.
+/// The address of a PCI function as people write it.
 fn place(function: u16) -> String {
     let (bus, device, function) = (function >> 8, function >> 3 & 31, function & 7);
     format!("{bus:02x}:{device:02x}.{function}")

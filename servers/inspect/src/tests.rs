@@ -112,7 +112,7 @@ fn what_is_no_request_is_refused() {
         bad(format!("GET / HTTP/1.1\r\n{many}\r\n").as_bytes()),
         Status::TooLarge
     );
-    // Whatever comes, something is said or waited for, and nothing panics.
+    // Whatever bytes come, they are answered or more is waited for, and nothing panics.
     let mut random = fastrand::Rng::with_seed(1);
     let pieces: [&[u8]; 8] = [
         b"GET ",
@@ -202,7 +202,7 @@ fn who_has_the_token_acts() {
             Act::Save(subject("native", 7), "/tmp/a b".to_string())
         ]
     );
-    // Looking does nothing, and acting is not looking.
+    // A GET request cannot act.
     let get = whole(&format!(
         "GET /act?{good}act=kill&manager=linux&pid=3 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
@@ -222,7 +222,7 @@ fn what_is_wrong_is_not_said_at_length() {
         let said = answer(&post(&body), TOKEN, &mut Fake::default());
         assert_eq!(status(&said), 400);
         assert!(said.len() < 1000, "S1: an answer of any length");
-        // Whatever came is text and not a page.
+        // Whatever the client sent, the answer is text and not a page.
         let text = core::str::from_utf8(&said).unwrap();
         assert!(text.contains("Content-Type: text/plain"), "{text}");
         assert!(text.contains("X-Content-Type-Options: nosniff"), "{text}");
@@ -274,7 +274,7 @@ fn objects_are_listed_when_asked_for() {
     );
 }
 
-/// A process with threads that wait for these things.
+/// A process with one thread for each pair of what it waits for and its exception.
 fn process(manager: &'static str, pid: u32, name: &str, waiting: &[(u8, u8)]) -> Process {
     let thread = |&(waiting, exception): &(u8, u8)| Thread {
         rip: 0x40_0000,
@@ -315,12 +315,12 @@ fn who_waits_for_whom_is_told_by_name() {
         at: 0x1000,
         on,
     };
-    // A thread that there is not any more, and a process, are no reason to panic.
+    // Waits for a thread or a process that has ended do not panic.
     let told = [
         wait(1, On::Process(3)),
         wait(2, On::Process(99)),
         wait(7, On::Memory),
-        // Another one was there when that was found out.
+        // The thread that waited was replaced by another one, which waits for nobody.
         wait(0, On::Process(3)),
     ];
     state.add_waits(5, &told);
@@ -448,7 +448,7 @@ fn what_takes_long_is_bounded_and_remembered() {
     );
     works.forget(all[1]);
     works.over(all[1], Ok("of nobody".into()));
-    // Of what is over only the last is kept; what goes on is never forgotten.
+    // Of finished actions only the last are kept; a running one is never forgotten.
     for _ in 0..100 {
         let number = works.begin("again").unwrap();
         works.over(number, Ok(String::new()));
@@ -497,7 +497,7 @@ fn the_state_is_json_whatever_processes_are_called() {
     assert_eq!(process["status"], "exited 255");
     assert_eq!(process["threads"][0]["instruction"], "0xffffffffffffffff");
     assert_eq!(value["missing"].as_array().unwrap().len(), 0);
-    // The page itself has nothing of anybody's in it.
+    // The page itself contains no names from processes.
     let page = whole("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n");
     assert_eq!(status(&answer(&page, TOKEN, &mut machine)), 200);
 }
@@ -509,7 +509,7 @@ fn who_has_been_there_longest_makes_room() {
     deadlines.swap(0, 5);
     assert_eq!(makes_room(deadlines.iter().copied()), None, "there is room");
     deadlines.push(200);
-    // All are silent, and yet who comes is let in.
+    // All connections are silent, and yet a new one is accepted.
     for n in 0..40 {
         let out = makes_room(deadlines.iter().copied());
         let out = out.expect("S1: silent connections keep out who comes");

@@ -1,27 +1,28 @@
-//! What takes long: each is done by a thread of its own, so that nobody who looks waits for it, and everybody sees how far it is.
+//! Long actions. Each is done by a thread of its own, so that no client waits for it, and every client sees how far it
+//! is.
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::Serialize;
 
-/// Most of it at a time: each takes a thread, and a session with the checkpointer.
+/// Most running actions: each takes a thread, and a session with the checkpointer.
 pub const MOST: usize = 4;
-/// How much is remembered of what is over.
+/// How many finished actions are remembered.
 const KEPT: usize = 4;
 
-/// Something that takes long.
+/// A long action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// Its number, which no other one has.
+    /// The action's number, which no other one has.
     pub number: u32,
-    /// What is done, in words.
+    /// What the action does, in words.
     pub what: String,
     /// `going on`, `done` or `failed`.
     pub stage: &'static str,
-    /// What came of it; nothing while it goes on.
+    /// The result in words; empty while the action is going on.
     pub said: String,
 }
 
-/// What goes on, and what was done last.
+/// The running actions, and the last finished ones.
 #[derive(Debug, Default)]
 pub struct Works {
     list: Vec<Work>,
@@ -31,7 +32,7 @@ pub struct Works {
 const GOING_ON: &str = "going on";
 
 impl Works {
-    /// None.
+    /// No actions.
     #[must_use]
     pub const fn new() -> Self {
         Works {
@@ -40,10 +41,10 @@ impl Works {
         }
     }
 
-    /// Something begins: its number.
+    /// Adds an action and returns its number.
     ///
     /// # Errors
-    /// A sentence if there is too much of it already.
+    /// A sentence if [`MOST`] actions are running already.
     pub fn begin(&mut self, what: &str) -> Result<u32, String> {
         let going_on = self.list.iter().filter(|work| work.stage == GOING_ON);
         if going_on.count() >= MOST {
@@ -61,7 +62,7 @@ impl Works {
         Ok(self.last)
     }
 
-    /// It is over: what came of it.
+    /// Notes the result of an action.
     pub fn over(&mut self, number: u32, result: Result<String, String>) {
         let work = self.list.iter_mut().find(|work| work.number == number);
         if let Some(work) = work {
@@ -77,12 +78,12 @@ impl Works {
         }
     }
 
-    /// It never began.
+    /// Removes an action that could not be started.
     pub fn forget(&mut self, number: u32) {
         self.list.retain(|work| work.number != number);
     }
 
-    /// All that is known of, what began first in front.
+    /// All actions that are remembered, in the order in which they began.
     #[must_use]
     pub fn list(&self) -> &[Work] {
         &self.list
