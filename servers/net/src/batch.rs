@@ -1,28 +1,29 @@
-//! A batch of frames, and memory for it that is used again: it is neither taken anew nor cleared for each.
+//! A batch of frames, in memory that is used again: it is neither allocated nor cleared for each batch.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 use services::link::{BATCH, FRAME};
 
-/// What is cleared of a frame before it is made, and the longest one that is cleared as a whole: all that the stack
-/// could leave out of a header, and more. Behind that it copies what was given to it, all of it.
+/// How many bytes of a long frame are cleared before the stack writes it: more than all its headers, in which the stack
+/// may leave bytes out. Behind the headers the stack copies the whole payload. And the length up to which a frame is
+/// cleared as a whole.
 const HEADERS: usize = 128;
 const SHORT: usize = 640;
 
-/// Bytes of a batch: one that leaves may have a frame more than drivers are given at a time, of which it is then known
-/// that there is no room for it.
+/// Bytes of memory of a batch. A leaving batch can for a moment have one frame more than a driver is given at a time;
+/// it is then found that there is no room for that frame.
 pub const ROOM: usize = BATCH + 2 + FRAME;
 
-/// A batch, as drivers of cards take and give them.
+/// A batch in the format of the drivers of cards.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Memory, of which the batch is the beginning.
+    /// The memory; the batch is its first `length` bytes.
     memory: Vec<u8>,
     length: usize,
 }
 
 impl Batch {
-    /// An empty one, without memory.
+    /// An empty batch, without memory.
     #[must_use]
     pub const fn new() -> Self {
         Batch {
@@ -31,29 +32,30 @@ impl Batch {
         }
     }
 
-    /// The frames.
+    /// The frames, each behind its length.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.memory[..self.length]
     }
 
-    /// The same, to be altered.
+    /// The same as [`Batch::bytes`], to be changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[..self.length]
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Nothing is in it.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// At least so much memory, where frames may be written; they count from [`Batch::set_length`] on.
+    /// The batch's memory, grown to at least `least` bytes, to write frames into; they count after
+    /// [`Batch::set_length`].
     pub fn memory(&mut self, least: usize) -> &mut [u8] {
         if self.memory.len() < least {
             self.memory.resize(least, 0);
@@ -61,39 +63,39 @@ impl Batch {
         &mut self.memory
     }
 
-    /// So many bytes of the memory are frames; not more than there are.
+    /// Makes the first `length` bytes of the memory the frames, at most as many as there are.
     pub fn set_length(&mut self, length: usize) {
         self.length = length.min(self.memory.len());
     }
 
-    /// Where the frame stands whose length stands here, if there is a whole one.
+    /// The position of the frame whose length is at the offset `at`, if the frame is complete.
     pub(crate) fn frame(&self, at: usize) -> Option<Range<usize>> {
         let (length, behind) = self.bytes().get(at..)?.split_first_chunk()?;
         let length = usize::from(u16::from_le_bytes(*length));
         (length <= behind.len()).then_some(at + 2..at + 2 + length)
     }
 
-    /// Room for a frame more, of less than 64 KB.
+    /// Adds a frame of this length, less than 64 KB, and returns its memory.
     pub(crate) fn push(&mut self, length: usize) -> &mut [u8] {
         let start = self.length;
         self.length += 2 + length;
         let end = self.length;
-        // All of it at once, so that it is not more than is reserved.
+        // The memory grows to `ROOM` at once, so that it is not more than was reserved.
         self.memory(end.max(ROOM))[start..start + 2]
             .copy_from_slice(&(length as u16).to_le_bytes());
         let frame = &mut self.memory[start + 2..end];
-        // What stood there may have been for somebody else.
+        // The memory may contain somebody else's data.
         let clear = if length <= SHORT { length } else { HEADERS };
         frame[..clear].fill(0);
         frame
     }
 
-    /// The last frame that was pushed, of this length.
+    /// The last frame that was pushed, which has this length.
     pub(crate) fn last_mut(&mut self, length: usize) -> &mut [u8] {
         &mut self.memory[self.length - length..self.length]
     }
 
-    /// Takes back the last frame that was pushed, of this length.
+    /// Removes the last frame that was pushed, which has this length.
     pub(crate) fn take_back(&mut self, length: usize) {
         self.length -= 2 + length;
     }
@@ -104,7 +106,7 @@ mod tests {
     use super::{Batch, HEADERS, SHORT};
     use services::link;
 
-    /// What stood in the memory of a batch before stands in none of the headers of the next frames, and frames are as drivers see them.
+    /// The headers of new frames contain nothing of what was in the memory before, and drivers can read the frames.
     #[test]
     fn a_batch_is_used_again() {
         let mut batch = Batch::new();
@@ -127,7 +129,7 @@ mod tests {
         batch.clear();
         let head = &batch.push(1500)[..HEADERS];
         assert!(head.iter().all(|byte| *byte == 0), "S2: what was another's");
-        // A length that says more than there is.
+        // Lengths that are longer than the batch.
         batch.set_length(100);
         assert_eq!(batch.frame(0), None);
         assert_eq!(batch.frame(99), None);

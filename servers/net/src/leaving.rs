@@ -1,20 +1,20 @@
-//! How what leaves gets from the thread that has the stack to the one that sends: a batch at a time.
+//! Hands leaving frames from the thread that has the stack to the thread that sends, a batch at a time.
 
 use crate::batch::Batch;
 use crate::stack::Stack;
 
-/// What the two threads share, behind a lock.
+/// The state that the two threads share, behind a lock.
 #[derive(Debug, Default)]
 pub struct Leaving {
     batch: Batch,
-    /// The thread that sends has been given a batch, and has not sent it yet.
+    /// Whether the thread that sends has been given a batch that it has not sent yet.
     busy: bool,
-    /// There was more to leave meanwhile.
+    /// Whether more frames were to leave meanwhile.
     more: bool,
 }
 
 impl Leaving {
-    /// Nothing leaves.
+    /// A state without frames.
     #[must_use]
     pub const fn new() -> Self {
         Leaving {
@@ -24,8 +24,9 @@ impl Leaving {
         }
     }
 
-    /// Gives the thread that sends what is to leave, in exchange for memory, unless it has something: then it asks for
-    /// this when it has sent that. Whether it was given something, and is to be woken.
+    /// Gives the leaving frames to the thread that sends, in exchange for memory (`spare`), unless that thread is still
+    /// sending a batch: it asks for the next one itself then ([`Leaving::sent`]). Returns whether a batch was given, so
+    /// that the thread is to be woken.
     #[must_use]
     pub fn give(&mut self, stack: &mut Stack, spare: &mut Batch) -> bool {
         if !stack.has_leaving() {
@@ -41,14 +42,14 @@ impl Leaving {
         true
     }
 
-    /// The thread that sends takes what it was given, in exchange for memory: nothing is in `batch` before, nor after
-    /// if it was given nothing.
+    /// Called by the thread that sends: takes the batch that it was given, in exchange for memory. `batch` has no
+    /// frames before, and none afterwards if nothing was given.
     pub fn take(&mut self, batch: &mut Batch) {
         core::mem::swap(&mut self.batch, batch);
     }
 
-    /// The thread that sends has sent what it took, and can be given more from now on. Whether there is more: it has to
-    /// ask the other thread, which may wait for nothing else.
+    /// Called by the thread that sends when its batch has been sent, so that it can be given another. Returns whether
+    /// more is to leave: then the caller must wake the other thread, which may have nothing else to wake it.
     #[must_use]
     pub fn sent(&mut self) -> bool {
         self.busy = false;

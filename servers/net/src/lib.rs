@@ -1,10 +1,12 @@
-//! The network server: README.md. Everything but the frames' way to and from the driver is this library, which makes no
-//! kernel call and is tested on the host: two machines with a wire between them that loses, doubles and alters frames.
+//! The network server (README.md). All of it but the transport of frames to and from the driver is in this library,
+//! which makes no kernel call and is tested on the host with two machines and a wire that loses, doubles and alters
+//! frames.
 //!
-//! * [`Leaving`] hands what leaves to the thread that sends, `queue` carries frames between a network and the stack, in
-//!   batches ([`Batch`]), `packet` looks at what is in them, `segments` puts right in them what the stack gets wrong;
-//!   [`Stack`] has the sockets, and is the crate `smoltcp` twice: for the wire and for the machine itself; [`Session`]
-//!   is what one client has.
+//! * [`Leaving`]: leaving frames for the thread that sends; `queue`: frames between a network and the stack, in batches
+//!   ([`Batch`]); `packet`: the contents of frames and their checksums; `segments`: corrections of what the stack gets
+//!   wrong about TCP;
+//! * [`Stack`]: the sockets, on the crate `smoltcp` twice: for the wire and for the machine itself;
+//! * [`Session`]: what one client has.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The network server. Its first thread has the sockets and never waits for anybody but its clients; another one
-//! carries frames to and from the driver, whoever that is at the moment, and a third one hears when that is gone.
+//! The network server. Its first thread has the sockets and waits for nobody but its clients. A second one carries
+//! frames to and from the present driver, and a third one notices when that driver is gone.
 #![no_std]
 #![no_main]
 
@@ -25,21 +25,21 @@ use services::net::NetworkStub;
 
 rt::entry!(main);
 
-/// Batches that there are: one that has come, one that is to leave, the two of the thread that carries them, a spare
-/// one, and two of each network's queues.
+/// How many batches need memory: one that has come, one that is to leave, two of the thread that carries frames, a
+/// spare one, and two in the queue of each network.
 const BATCHES: usize = 9;
 
-/// How often is looked for a driver, in nanoseconds: at first, and in the end, if there is none.
+/// The pause between two attempts to reach a driver, in nanoseconds: the first one, and the longest.
 const PAUSES: [u64; 2] = [1_000_000, 2_000_000_000];
 
-/// A batch that has come, and that the first thread has not taken.
+/// A batch that has come and that the first thread has not taken yet.
 static CAME: Mutex<Batch> = Mutex::new(Batch::new());
-/// Whether there is one.
+/// Whether there is such a batch.
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// A batch that is to leave.
+/// The batch that is to leave.
 static LEAVES: Mutex<Leaving> = Mutex::new(Leaving::new());
 
-/// A session with the driver that there is now. Waits for one.
+/// Opens a session with the present driver, and waits until there is one.
 fn driver() -> LinkClient {
     let mut pauses = Pauses::new(PAUSES);
     loop {
@@ -51,18 +51,18 @@ fn driver() -> LinkClient {
     }
 }
 
-/// There is another driver than before.
+/// Whether there is another driver than before.
 static NEW: AtomicBool = AtomicBool::new(false);
 
-/// The thread that hears so when a driver is gone: the one that carries frames waits for interrupts only, and a driver
-/// that is gone sends none.
+/// The thread that notices when a driver is gone. The thread that carries frames cannot: it only waits for interrupts,
+/// and a driver that is gone sends none.
 fn watch() {
     loop {
         let mut session = driver();
         NEW.store(true, Ordering::Release);
         interrupt_carrier();
         let _ = session.ended();
-        // Whatever a driver says that does not keep to it.
+        // A pause, in case the driver ends the request although it is not gone.
         time::sleep(PAUSES[0]);
     }
 }
@@ -76,17 +76,17 @@ fn interrupt_carrier() {
     }
 }
 
-/// What the thread that carries frames has.
+/// The state of the thread that carries frames.
 struct Carrier {
     link: LinkClient,
     came: Batch,
     leaves: Batch,
-    /// How much of what leaves the card has.
+    /// How many bytes of `leaves` the card has been given.
     sent: usize,
 }
 
 impl Carrier {
-    /// A session with the driver that there is now, which interrupts this thread.
+    /// Opens a session with the present driver and has it interrupt this thread.
     fn attach() -> LinkClient {
         let mut pauses = Pauses::new(PAUSES);
         loop {
@@ -99,8 +99,8 @@ impl Carrier {
         }
     }
 
-    /// Sends what leaves, and takes what has come: all of it, but for what there is no room for. Then there is nothing
-    /// to do until this thread is interrupted.
+    /// Sends what is to leave and takes what has come, as far as there is room. Afterwards there is nothing to do until
+    /// this thread is interrupted.
     fn turn(&mut self, bell: &Ref) -> Result<(), Error> {
         if self.leaves.is_empty() {
             LEAVES.lock().take(&mut self.leaves);
@@ -115,14 +115,14 @@ impl Carrier {
                     let taken = frames(rest).take(count as usize);
                     taken.map(|frame| 2 + frame.len()).sum()
                 }
-                // One that no driver takes.
+                // No driver takes such frames: the rest of the batch is dropped.
                 Err(Error::Invalid) => rest.len(),
                 Err(error) => return Err(error),
             };
             if self.sent >= self.leaves.bytes().len() {
                 self.leaves.clear();
                 if LEAVES.lock().sent() {
-                    // It has given more, if it could, when it lets go.
+                    // Has the first thread make a turn, in which it gives more.
                     let _ = bell.poke();
                 }
             }
@@ -131,10 +131,10 @@ impl Carrier {
             let length = self.link.receive(self.came.memory(BATCH))?;
             if length > 0 {
                 self.came.set_length(length);
-                // It gets this memory for what it has.
+                // The first thread gets this memory in exchange when it takes the batch.
                 core::mem::swap(&mut *CAME.lock(), &mut self.came);
                 HAS_COME.store(true, Ordering::Release);
-                // It has taken them when it lets go.
+                // Has the first thread make a turn, in which it takes the batch.
                 let _ = bell.poke();
             }
         }
@@ -144,7 +144,7 @@ impl Carrier {
 
 /// The thread that carries frames between the driver and the first thread.
 fn carry(bell: &Ref) {
-    // There is no driver before this thread is known.
+    // The thread that watches the driver interrupts this one when there is a driver.
     while !NEW.swap(false, Ordering::Acquire) {
         rt::sys::thread_wait_interrupt();
     }
@@ -158,7 +158,7 @@ fn carry(bell: &Ref) {
         let is_new = NEW.swap(false, Ordering::Acquire);
         if is_new || carrier.turn(bell).is_err() {
             if !is_new {
-                // One that opens sessions and refuses everything else is asked at this pace.
+                // A pause, for a driver that opens sessions and refuses everything else.
                 time::sleep(PAUSES[0]);
             }
             carrier.link = Carrier::attach();
@@ -168,16 +168,16 @@ fn carry(bell: &Ref) {
     }
 }
 
-/// The first thread.
+/// The server's host, on the first thread.
 struct Net {
     shared: Shared,
-    /// Memory for batches.
+    /// Memory to be exchanged for batches.
     spare: Batch,
     deadline: Option<u64>,
 }
 
 impl Net {
-    /// Gives the thread that carries frames what is to leave, if it has nothing to send. Whether it did.
+    /// Gives the leaving frames to the thread that carries frames, if it has nothing to send. Returns whether it did.
     fn pass_on(&mut self) -> bool {
         let mut stack = self.shared.borrow_mut();
         if !stack.has_leaving() || !LEAVES.lock().give(&mut stack, &mut self.spare) {
@@ -195,7 +195,7 @@ impl Host<NetworkStub<Session>> for Net {
     }
 
     fn deadline(&mut self) -> Option<u64> {
-        // What clients were given to do since, or what left in the middle of it, has changed something.
+        // A request since the last turn, or frames taken in the middle of it, have left the stack something to do.
         match self.shared.borrow().is_due() {
             true => Some(0),
             false => self.deadline,
@@ -209,31 +209,31 @@ impl Host<NetworkStub<Session>> for Net {
         let now = time::now();
         self.deadline = self.shared.borrow_mut().turn(now);
         if self.pass_on() {
-            // What found no room does now.
+            // Frames for which there was no room before have room in a second turn.
             self.deadline = self.shared.borrow_mut().turn(now);
             self.pass_on();
         }
     }
 }
 
-/// A number that nobody can guess.
+/// A random number that nobody can guess.
 fn random() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     rt::random::fill(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// A thread of a client that is interrupted when it may go on.
+/// Interrupts a client's thread when the client may continue.
 struct Watcher(Ref);
 
 impl Wake for Watcher {
     fn wake(self: Arc<Self>) {
-        // One that is gone has nothing to go on with.
+        // The thread may be gone.
         let _ = self.0.interrupt();
     }
 }
 
-/// What interrupts the thread that this names.
+/// A waker that interrupts the named thread.
 fn watcher(thread: &RefAt) -> Result<Waker, Error> {
     rt::heap::want(4096)?;
     let thread = thread.copy().map_err(rt::error_of)?;
@@ -241,7 +241,7 @@ fn watcher(thread: &RefAt) -> Result<Waker, Error> {
 }
 
 fn serve() -> Result<Infallible, Error> {
-    // From here on memory is reserved before it is touched.
+    // Memory is reserved before it is touched, from here on.
     rt::heap::want((BATCHES * ROOM) as u64)?;
     let mut env = rt::start().env.iter();
     let address = match env.find_map(|word| word.strip_prefix("ADDRESS=")) {

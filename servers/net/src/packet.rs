@@ -1,10 +1,10 @@
-//! What has to be known of a frame before the stack gets it and before it leaves: who sends it, to whom, and what is
-//! carried where. And the checksums of TCP and UDP, which the stack leaves to this: it has them byte pair by byte pair,
-//! and this eight bytes at a time.
+//! What has to be known of a frame before the stack gets it and before it leaves: the addresses of its packet, the
+//! protocol, and where the payload is. This module also has the checksums of TCP and UDP, which the stack would compute
+//! two bytes at a time; here it is eight.
 //!
-//! **Nothing of the two protocols gets to the stack from the wire unless its checksum was right**: the stack finds what
-//! a packet carries behind the header of IP, and in IPv6 behind one header of options for each hop, as [`Packet::of`]
-//! does; everything else is of no protocol that it takes without looking itself.
+//! **No TCP or UDP from the wire gets to the stack unless its checksum was right**: the stack finds a packet's payload
+//! behind the IP header and, in IPv6, behind one hop-by-hop options header, as [`Packet::of`] does; the stack checks
+//! all other protocols that it takes itself.
 
 use core::ops::Range;
 use smoltcp::phy::Medium;
@@ -13,18 +13,19 @@ use smoltcp::wire::{
     TcpPacket, UdpPacket,
 };
 
-/// A packet of IP in a frame.
+/// An IP packet in a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
-    /// Who sends it, to whom.
+    /// The source and the destination.
     pub(crate) from: IpAddress,
     pub(crate) to: IpAddress,
-    /// What it carries, and where in the frame.
+    /// The protocol of the payload, and where the payload is in the frame.
     pub(crate) protocol: IpProtocol,
     pub(crate) place: Range<usize>,
 }
 
-/// Where what a packet carries stands in it, if a header of options for each hop is in front of that, and what it is.
+/// The protocol of a payload behind a hop-by-hop options header, and where that payload is in the packet. `place`: the
+/// header and what follows it.
 fn behind_options(packet: &[u8], place: Range<usize>) -> Option<(IpProtocol, Range<usize>)> {
     let [protocol, eights] = *packet.get(place.clone())?.first_chunk()?;
     let start = place.start + 8 * (1 + usize::from(eights));
@@ -32,7 +33,7 @@ fn behind_options(packet: &[u8], place: Range<usize>) -> Option<(IpProtocol, Ran
 }
 
 impl Packet {
-    /// The packet in a frame, if there is a whole one in it.
+    /// The packet in a frame, if the frame contains a complete one.
     pub(crate) fn of(medium: Medium, frame: &[u8]) -> Option<Self> {
         let (begin, version) = match medium {
             Medium::Ethernet => {
@@ -76,10 +77,10 @@ impl Packet {
         })
     }
 
-    /// The sum of the bytes and of what a checksum has of the packet besides.
+    /// The checksum's sum over these bytes of the payload and the pseudo-header.
     fn sum(&self, bytes: &[u8]) -> u16 {
         let besides = bytes.len() as u64 + u64::from(u8::from(self.protocol));
-        // As the words are in memory, the first byte in front.
+        // In the byte order of the words in memory, first byte first.
         let mut total = u64::from((besides as u16).to_be());
         let mut carried = 0;
         for address in [self.from, self.to] {
@@ -95,7 +96,7 @@ impl Packet {
         sum(total, carried, bytes)
     }
 
-    /// Whether what came with a checksum of TCP or UDP came as it was sent. Other protocols' are the stack's to look at.
+    /// Whether a TCP or UDP payload arrived as it was sent. The stack checks other protocols.
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
         let bytes = &frame[self.place.clone()];
         match self.protocol {
@@ -105,7 +106,7 @@ impl Packet {
                     return false;
                 };
                 match (datagram.checksum(), self.from) {
-                    // Who sends by IPv4 may leave it out (RFC 768), and by IPv6 may not (RFC 8200, section 8.1).
+                    // The checksum is optional in IPv4 (RFC 768) and required in IPv6 (RFC 8200, section 8.1).
                     (0, IpAddress::Ipv4(_)) => true,
                     (0, IpAddress::Ipv6(_)) => false,
                     _ => self.sum(&bytes[..datagram.len().into()]) == 0xffff,
@@ -115,23 +116,23 @@ impl Packet {
         }
     }
 
-    /// Fills in the checksum of TCP or UDP of what the stack has made, which has left 0 there.
+    /// Fills in the TCP or UDP checksum of a packet that the stack has made, where the stack has left 0.
     pub(crate) fn fill(&self, frame: &mut [u8]) {
         if !matches!(self.protocol, IpProtocol::Tcp | IpProtocol::Udp) {
             return;
         }
         let bytes = &mut frame[self.place.clone()];
-        // As it is in memory, the first byte in front.
+        // In the byte order of memory, first byte first.
         let sum = u16::from_be(!self.sum(bytes));
         match self.protocol {
             IpProtocol::Tcp => TcpPacket::new_unchecked(bytes).set_checksum(sum),
-            // 0 would say that there is none.
+            // A checksum of 0 would mean that there is none.
             _ => UdpPacket::new_unchecked(bytes).set_checksum(if sum == 0 { 0xffff } else { sum }),
         }
     }
 }
 
-/// Adds halves until there is one.
+/// Adds the halves of a sum until 16 bits are left.
 const fn fold(mut total: u64) -> u16 {
     total = (total >> 32) + (total & 0xffff_ffff);
     total = (total >> 32) + (total & 0xffff_ffff);
@@ -141,7 +142,8 @@ const fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// Adds words, and of each what it carries to the next one: the processor has an instruction for that.
+/// Adds words, each with the carry of the one before, and returns the last carry: the processor has an instruction for
+/// that.
 #[inline(always)]
 fn chain(total: &mut u64, words: &[[u8; 8]]) -> u64 {
     let mut carry = false;
@@ -153,8 +155,8 @@ fn chain(total: &mut u64, words: &[[u8; 8]]) -> u64 {
     carry.into()
 }
 
-/// The sum of the words of 16 bits in which bytes lie in memory, where what is carried out at the top is added at the
-/// bottom (RFC 1071), and of two numbers: of words of 64 and 32 bits the sum is the same.
+/// The one's complement sum of the bytes as 16-bit words in memory order (RFC 1071), and of two numbers. Summing words
+/// of 64 and 32 bits gives the same.
 fn sum(mut total: u64, mut carried: u64, bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<8>();
     let (eights, words) = words.as_chunks::<8>();
@@ -164,7 +166,7 @@ fn sum(mut total: u64, mut carried: u64, bytes: &[u8]) -> u16 {
     for word in words {
         carried = carried.wrapping_add(chain(&mut total, &[*word]));
     }
-    // There are fewer of them than words, and of what is added now.
+    // So far `carried` counts at most one for each word, and only a few short words are added here: it cannot overflow.
     let (fours, rest) = rest.as_chunks::<4>();
     for four in fours {
         carried = carried.wrapping_add(u32::from_ne_bytes(*four).into());
@@ -189,7 +191,7 @@ mod tests {
     use smoltcp::phy::{ChecksumCapabilities, Medium};
     use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpPacket, UdpPacket};
 
-    /// A packet from one address to another one, as the stack makes it, with its checksum filled in by the stack's own means.
+    /// A packet between two addresses, as the stack makes it, with the checksum filled in by the stack's own functions.
     fn packet(ends: (IpAddr, IpAddr), protocol: IpProtocol, carried: &[u8]) -> Vec<u8> {
         let (from, to): (IpAddress, IpAddress) = (ends.0.into(), ends.1.into());
         let head = IpRepr::new(from, to, protocol, carried.len(), 64);
@@ -209,7 +211,7 @@ mod tests {
         bytes
     }
 
-    /// The two ends of packets of either version.
+    /// The source and destination of test packets of either version.
     const FOUR: (IpAddr, IpAddr) = (
         IpAddr::V4(Ipv4Addr::new(10, 0, 3, 9)),
         IpAddr::V4(Ipv4Addr::new(250, 255, 255, 1)),
@@ -223,18 +225,19 @@ mod tests {
         [&[0; 12][..], &kind, packet].concat()
     }
 
-    /// What is carried, of so many bytes behind a header.
+    /// A payload of a header and `more` random bytes.
     fn carried(random: &mut Rng, protocol: IpProtocol, more: usize) -> Vec<u8> {
         let head = if protocol == IpProtocol::Tcp { 20 } else { 8 };
         let mut bytes: Vec<u8> = (0..head + more).map(|_| random.u8(..)).collect();
         if protocol == IpProtocol::Tcp {
-            // The length of the header.
+            // The header's length.
             bytes[12] = 0x50;
         }
         bytes
     }
 
-    /// The checksums are those of the stack's own functions, of any length, both those that are filled in and those that are looked at.
+    /// The checksums equal those of the stack's own functions for any length, when they are filled in and when they are
+    /// checked.
     #[test]
     fn checksums_are_those_of_the_protocols() {
         let mut random = Rng::with_seed(1);
@@ -257,8 +260,8 @@ mod tests {
         }
     }
 
-    /// A packet of which a bit was altered on its way is not whole, wherever that is in what its checksum is of; nor is
-    /// one behind options for each hop.
+    /// A packet of which a bit was altered on the way is rejected, wherever the bit is in what the checksum covers, and
+    /// also behind hop-by-hop options.
     #[test]
     fn what_was_altered_is_not_whole() {
         let mut random = Rng::with_seed(2);
@@ -271,7 +274,7 @@ mod tests {
                         if ends == FOUR {
                             continue;
                         }
-                        // Eight bytes: what is behind, how many eights more, and an option of padding.
+                        // Eight bytes: the next header, the number of further eights, and a padding option.
                         let head = [u8::from(protocol), 0, 1, 4, 0, 0, 0, 0];
                         bytes.splice(40..40, head);
                         bytes[6] = 0;
@@ -288,7 +291,8 @@ mod tests {
                     for bit in 8 * start..8 * good.len() {
                         let mut bad = good.clone();
                         bad[bit / 8] ^= 1 << (bit % 8);
-                        // Of a datagram less may be carried than there is: then its length was altered.
+                        // Also an altered length in a datagram's header, which can make the datagram shorter than the
+                        // payload.
                         assert!(
                             !found.is_whole(&bad),
                             "S2: {protocol} with bit {} of byte {} altered",
@@ -301,8 +305,8 @@ mod tests {
         }
     }
 
-    /// A datagram without a checksum is whole by IPv4 only; what says that it is a packet and is none, and options that
-    /// are longer than it, is nothing.
+    /// A datagram without a checksum is accepted in IPv4 only. A frame that claims to contain a packet and does not,
+    /// and a packet with options longer than itself, are no packets.
     #[test]
     fn what_has_no_checksum() {
         for (ends, kind, whole) in [(FOUR, [8, 0], true), (SIX, [0x86, 0xdd], false)] {

@@ -1,4 +1,4 @@
-//! Frames on their way between a network and the stack: a batch that has come, and one that is to leave.
+//! The frames between a network and the stack: a batch that has come, and one that is to leave.
 
 use crate::batch::Batch;
 use crate::packet::Packet;
@@ -10,34 +10,34 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 use smoltcp::wire::{ArpPacket, EthernetFrame, EthernetProtocol, IpAddress};
 
-/// Most neighbours that are remembered to have said something, until somebody looks.
+/// Most senders of ARP packets that are remembered until the next turn takes them.
 const MOST_HEARD: usize = 64;
 
-/// Frames that the stack takes and makes.
+/// The device of one network, as the stack uses it.
 #[derive(Debug)]
 pub(crate) struct Queue {
     medium: Medium,
-    /// What has come, and how far it was taken.
+    /// The batch that has come, and how many of its bytes have been taken.
     came: Batch,
     at: usize,
-    /// What is to leave, and how many frames these are.
+    /// The batch that is to leave, and its number of frames.
     leaves: Batch,
     count: usize,
-    /// The machine's addresses here: nobody else has them.
+    /// The machine's addresses on this network, from which nobody else may send.
     pub(crate) own: Vec<IpAddress>,
-    /// Looks at what passes.
+    /// Corrects TCP segments that pass.
     pub(crate) segments: Segments,
-    /// Whose cards are known since this was emptied, some of them.
+    /// Neighbours whose cards have become known since this was emptied, at most [`MOST_HEARD`].
     pub(crate) heard: Vec<Ipv4Addr>,
-    /// Frames that came, and those of them that make no sense; that left, and that there was no room for.
+    /// Counters of frames: came, came but useless, left, dropped for lack of room.
     pub(crate) counters: [u64; 4],
 }
 
-/// A frame that came.
+/// A frame that has come.
 #[derive(Debug)]
 pub(crate) struct Came<'a>(&'a [u8]);
 
-/// Room for a frame that leaves.
+/// Room for a leaving frame.
 #[derive(Debug)]
 pub(crate) struct Leaves<'a> {
     medium: Medium,
@@ -48,7 +48,7 @@ pub(crate) struct Leaves<'a> {
 }
 
 impl Queue {
-    /// Nothing yet.
+    /// A queue without frames.
     pub(crate) fn new(medium: Medium) -> Self {
         Queue {
             medium,
@@ -63,14 +63,14 @@ impl Queue {
         }
     }
 
-    /// A batch has come: all of the last one was taken. What is left in `batch` is memory.
+    /// Takes a batch that has come; all of the last one must have been taken. `batch` is left with memory only.
     pub(crate) fn put(&mut self, batch: &mut Batch) {
         core::mem::swap(&mut self.came, batch);
         self.at = 0;
         batch.clear();
     }
 
-    /// Takes the batch that is to leave, in exchange for memory. Whether there is one.
+    /// Takes the batch that is to leave, in exchange for memory. Returns whether it has frames.
     pub(crate) fn take(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
         core::mem::swap(&mut self.leaves, batch);
@@ -78,22 +78,23 @@ impl Queue {
         !batch.is_empty()
     }
 
-    /// Whether some of what has come was not taken.
+    /// Whether frames that have come are still to be taken.
     pub(crate) fn came_some(&self) -> bool {
         self.at < self.came.bytes().len()
     }
 
-    /// Whether frames wait to be taken.
+    /// Whether frames are waiting to leave.
     pub(crate) fn leaves_some(&self) -> bool {
         self.count > 0
     }
 
-    /// Whether there is no room for a frame more.
+    /// Whether there is no room for another leaving frame.
     pub(crate) fn is_full(&self) -> bool {
         self.count >= MOST
     }
 
-    /// What leaves comes back: the network is the machine itself. Whether there was something.
+    /// Turns the leaving frames into frames that have come, for the network of the machine itself. Returns whether
+    /// there were any.
     pub(crate) fn turn_round(&mut self) -> bool {
         let mut batch = core::mem::take(&mut self.came);
         let some = self.take(&mut batch);
@@ -102,11 +103,12 @@ impl Queue {
     }
 }
 
-/// Whether a packet of the wire claims to come from this very machine, at one of its addresses here (`own`) or at one
-/// for itself, or is for one of the latter. An IPv4 address in the form of IPv6 is on no wire (RFC 4291, section
-/// 2.5.5.2), and would be taken for that one. 0.0.0.0 is nobody (RFC 1122, section 3.2.1.3): only who has no address
-/// yet sends from there, to servers of addresses, of which this machine is none. The stack would answer to it, which it
-/// must not: it panics. (It asks the server of addresses again at the address from which that has answered.)
+/// Whether a packet from the wire claims to come from this very machine (from one of its addresses, `own`, or a
+/// loopback address), or has an address that must not be on a wire. A loopback destination would reach the machine
+/// itself. An IPv4-mapped IPv6 address is on no wire (RFC 4291, section 2.5.5.2), and would be taken for the IPv4
+/// address. 0.0.0.0 is nobody (RFC 1122, section 3.2.1.3): only a machine without an address sends from there, to DHCP
+/// servers, and this machine is none. The stack panics when it sends to 0.0.0.0, in an answer or when it renews a lease
+/// with a DHCP server that has answered from there.
 fn is_forged(packet: &Packet, own: &[IpAddress]) -> bool {
     let is_none = |address: IpAddress| match address {
         IpAddress::Ipv4(address) => address.is_loopback() || address.is_unspecified(),
@@ -118,8 +120,8 @@ fn is_forged(packet: &Packet, own: &[IpAddress]) -> bool {
     is_none(packet.from) || is_none(packet.to) || own.contains(&packet.from)
 }
 
-/// Whether the stack may get a frame of the wire that has no packet of IP in it: a question for cards, or an answer to
-/// one, that does not claim to come from this very machine. What says that it is a packet and is none is nothing.
+/// Whether the stack may get a frame from the wire that contains no IP packet: only a valid ARP packet that does not
+/// claim to come from this very machine.
 fn is_question(frame: &[u8], own: &[IpAddress]) -> bool {
     let Ok(frame) = EthernetFrame::new_checked(frame) else {
         return false;
@@ -131,7 +133,7 @@ fn is_question(frame: &[u8], own: &[IpAddress]) -> bool {
         })
 }
 
-/// Who says in a frame what his card is.
+/// The sender of an ARP packet, who tells its card's address.
 fn asks_or_answers(frame: &[u8]) -> Option<Ipv4Addr> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = ArpPacket::new_checked(frame.payload()).ok()?;
@@ -140,7 +142,7 @@ fn asks_or_answers(frame: &[u8]) -> Option<Ipv4Addr> {
 }
 
 impl Queue {
-    /// The next frame that the stack may get: where it stands in the batch.
+    /// The next frame that the stack may get, as its position in the batch.
     fn next(&mut self) -> Option<core::ops::Range<usize>> {
         loop {
             let place = self.came.frame(self.at)?;
@@ -203,7 +205,7 @@ impl phy::Device for Queue {
             Medium::Ethernet => FRAME,
             Medium::Ip => FRAME - 14,
         };
-        // Ours to look at and to fill in; nobody's of what the machine sends to itself.
+        // `packet.rs` checks and fills in these checksums; packets of the machine to itself have none.
         capabilities.checksum.tcp = Checksum::None;
         capabilities.checksum.udp = Checksum::None;
         if self.medium == Medium::Ip {
@@ -220,7 +222,7 @@ impl phy::RxToken for Came<'_> {
 }
 
 impl phy::TxToken for Leaves<'_> {
-    /// An answer for which there is no room is dropped: what comes is always taken.
+    /// A frame without room is dropped: the stack answers frames that come even when the batch is full.
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
         let result = f(self.batch.push(length));
         if *self.count >= MOST || length > FRAME {

@@ -1,70 +1,75 @@
-//! What the stack does not get right about TCP, put right in the segments on their way: six rules of this server's,
-//! each with a test that fails without it.
+//! Corrects TCP segments on their way to and from the stack, where the stack gets TCP wrong. There are six rules, each
+//! with a test that fails without it.
 //!
-//! * **A connection is begun once.** A segment that begins one may come again when the connection is there: who sent it
-//!   heard no answer, or its driver died and the next one sent its batch again. The stack gives it to the first socket
-//!   that listens if that stands before the connection's own, and all that comes later to that one, which resets the
-//!   connection. So it is dropped.
-//! * **Probes may cross.** Who may send nothing, since the other end has no room, probes with one byte now and then
-//!   (RFC 9293, section 3.8.6.1). If both ends do so at the same time and both have room again, each confirms the
-//!   other's byte in segments whose own number is the one before that byte. The stack takes nothing from a segment that
-//!   begins before what it expects, not even its confirmation, and both ends would wait for ever. So such a segment
-//!   gets the number that is expected.
-//! * **A connection is given up by who knows its numbers** (RFC 5961, section 3.2). The stack gives it up for a segment
-//!   anywhere in the window that says so, of which somebody who sees nothing of it needs a few thousand. Now only one
-//!   with the very number that is expected does that, and who sends another one is told the right one: it is the other
-//!   end if it can use that. That holds from the answer on to who begins a connection: it is known when that leaves.
-//! * **A socket forgets who has given up.** When a connection is given up before it was there, the stack has its socket
-//!   listen again, which keeps when it sent its last segment. The next connection confirms that, perhaps after days,
-//!   and the stack's arithmetic overflows. So the stack does not hear of it: the socket is made anew
-//!   ([`Segments::take_given_up`]).
-//! * **A port that is full is not closed.** The stack refuses whoever asks for a connection while no socket is free
-//!   that listens. Where somebody listens such a segment is dropped: it comes again, and by then there may be a place.
-//! * **What lies nowhere near is nothing.** Of two numbers that lie half of all numbers apart either is behind the other.
-//!   Behind a window that is full and a connection that was ended there is such a number, and a byte that has it is
-//!   taken for one in the window: the sums that follow overflow, and the server ends. So it is dropped.
+//! * **A connection is begun once.** The segment that begins a connection may come again when the connection exists:
+//!   its sender heard no answer, or the sender's driver died and the next driver sent the same batch again. If a
+//!   listening socket precedes the connection's own in the stack's list, the stack gives the segment to that socket,
+//!   and then all later segments, and the listening socket resets the connection. So the segment is dropped.
+//! * **Probes may cross.** An end that may send nothing, since the other end has no room, sends probes of one byte now
+//!   and then (RFC 9293, section 3.8.6.1). If both ends do so at the same time and both have room again, each confirms
+//!   the other's byte in segments whose own sequence number is the one before that byte. The stack takes nothing from a
+//!   segment that begins before what it expects, not even the confirmation, and both ends would wait for ever. So such
+//!   a segment gets the expected sequence number.
+//! * **A reset needs the exact sequence number** (RFC 5961, section 3.2). The stack accepts a reset with any number in
+//!   the window, so somebody who does not see the connection needs only a few thousand attempts. Here a reset is passed
+//!   on only with the number that is expected; another one is answered with that number, which the real other end can
+//!   use. When this end was asked for the connection, the number is known once its answer has left.
+//! * **A socket forgets a connection that was given up.** When a connection is reset before it is established, the
+//!   stack has its socket listen again, but the socket keeps the time at which it sent its last segment. The next
+//!   connection may confirm that segment days later, and the stack's arithmetic overflows. So the stack does not get
+//!   the reset, and the socket is made to listen anew ([`Segments::take_given_up`]).
+//! * **A full port is not closed.** The stack refuses a connection when no listening socket is free. If there are
+//!   listening sockets at the port, the segment is dropped instead: its sender repeats it, and there may be a free
+//!   socket by then.
+//! * **A distant sequence number is invalid.** Of two sequence numbers that differ by half of the number space, each is
+//!   behind the other. Behind a full window and the end of the stream there is such a number, and the stack takes a
+//!   byte that has it for one in the window; its sums then overflow, and the server would end. So the segment is
+//!   dropped.
 //!
-//! And it is noted whose end was confirmed: of a connection that is over the stack does not say how that came.
+//! It also notes whose end of the stream was confirmed: of a connection that is over, the stack does not say how it
+//! ended.
 
 use crate::packet::Packet;
 use alloc::vec::Vec;
 use smoltcp::wire::{IpEndpoint, IpProtocol, TcpPacket, TcpSeqNumber};
 
-/// The two ends of a connection: this one, the other one.
+/// The two ends of a connection: this machine's first.
 pub(crate) type Ends = (IpEndpoint, IpEndpoint);
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Connection {
-    /// The next byte that this end expects, as it said last.
+    /// The next byte that this end expects, as its last segment said.
     expects: Option<TcpSeqNumber>,
-    /// The number behind all that this end has sent, probes aside.
+    /// The sequence number behind all that this end has sent, probes aside.
     sent: Option<TcpSeqNumber>,
-    /// The other end has no room.
+    /// Whether the other end has said that it has no room.
     is_full: bool,
-    /// It was asked for, and answered, but not confirmed.
+    /// Whether the connection was asked for and answered, but not confirmed.
     is_half: bool,
-    /// The number behind the end of what this end sends, from when that was sent until it is confirmed.
+    /// The sequence number behind the end of this end's stream, from when that end was sent until it is confirmed.
     end: Option<TcpSeqNumber>,
 }
 
-/// Most connections that are known before they are said to be there: each is a socket of the stack.
+/// Most connections that are kept here before [`Segments::set_connections`] contains them: each is a socket of the
+/// stack.
 const MOST_NEW: usize = 512;
 
-/// The connections of one network, in the order of the stack's sockets, and behind them those of which it was not said
-/// yet that they are there. Mostly they are few, and as they were when the last frames came: then nothing of this is
-/// made anew.
+/// The connections of one network, in the order of the stack's sockets, and behind them those that
+/// [`Segments::set_connections`] has not contained yet. Usually they are few and the same as when the last frames came;
+/// then nothing here is rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     connections: Vec<(Ends, Connection)>,
     given_up: Vec<Ends>,
     confirmed: Vec<Ends>,
-    /// The ports where somebody listens, and for how many connections more there is a place.
+    /// The ports at which sockets listen, and how many of the sockets are free.
     pub(crate) listeners: Vec<(u16, usize)>,
 }
 
 impl Segments {
-    /// These connections are being made or there, and no others; and whether they were asked for and not confirmed.
+    /// Sets the connections that exist or are being made, each with whether it is half open: asked for and answered,
+    /// but not confirmed.
     pub(crate) fn set_connections<I: Iterator<Item = (Ends, bool)>>(
         &mut self,
         connections: impl Fn() -> I,
@@ -74,7 +79,7 @@ impl Segments {
             return;
         }
         let before = core::mem::take(&mut self.connections);
-        // Those that were there are in the same order: where the last one was found the next one is.
+        // Known connections are in the same order, so the search begins behind the last one that was found.
         let mut next = 0;
         let known = |(ends, is_half): (Ends, bool)| {
             let (first, rest) = before.split_at(next);
@@ -91,23 +96,22 @@ impl Segments {
         self.connections = connections().map(known).collect();
     }
 
-    /// The connections that were asked for, not confirmed, and given up since this was called last.
+    /// The half-open connections that were reset since the last call.
     pub(crate) fn take_given_up(&mut self) -> Vec<Ends> {
         core::mem::take(&mut self.given_up)
     }
 
-    /// The connections of which the other end has confirmed all that was sent, and that no more comes, since this was
-    /// called last.
+    /// The connections of which the other end has confirmed, since the last call, all that was sent and the end of the
+    /// stream.
     pub(crate) fn take_confirmed(&mut self) -> Vec<Ends> {
         core::mem::take(&mut self.confirmed)
     }
 
-    /// Whether the stack hears of somebody who asks for a connection with this port. One for which there is a place has
-    /// that.
+    /// Whether the stack may get a request for a connection to this port. Takes one of the port's free sockets for it.
     fn has_place(&mut self, port: u16) -> bool {
         let listener = self.listeners.iter_mut().find(|(its, _)| *its == port);
         match listener {
-            // The stack says that nobody is there.
+            // The stack refuses the request, since nobody listens.
             None => true,
             Some((_, 0)) => false,
             Some((_, free)) => {
@@ -117,7 +121,8 @@ impl Segments {
         }
     }
 
-    /// A frame has come, as it was sent. Whether the stack gets it. (Nothing looks at its checksum behind this.)
+    /// Corrects a segment that has come in a frame whose checksum was right. Returns whether the stack may get the
+    /// frame. (The checksum is not updated, since nothing checks it afterwards.)
     pub(crate) fn came(&mut self, packet: &Packet, frame: &mut [u8]) -> bool {
         let Some((mut segment, (to, from))) = segment(packet, frame) else {
             return true;
@@ -138,11 +143,12 @@ impl Segments {
             return false;
         }
         if segment.rst() && segment.seq_number() != expects {
-            // Of what says more than that nothing is believed.
+            // A reset that also has data, or begins or ends a stream, is dropped.
             if segment.segment_len() > 0 {
                 return false;
             }
-            // The stack answers to it as to a probe, with what it expects, and takes nothing from it.
+            // The segment becomes a keep-alive probe: the stack answers with the number that it expects, and takes
+            // nothing from it.
             segment.clear_flags();
             segment.set_ack(true);
             segment.set_seq_number(expects - 1);
@@ -150,7 +156,7 @@ impl Segments {
             return true;
         }
         if segment.rst() && connection.is_half {
-            // Once.
+            // Reported once.
             connection.is_half = false;
             self.given_up.push(ends);
             return false;
@@ -169,14 +175,14 @@ impl Segments {
         true
     }
 
-    /// What is known of a connection.
+    /// The state of a connection, if it is known.
     fn known(&mut self, ends: Ends) -> Option<&mut Connection> {
         let mut all = self.connections.iter_mut();
         let (_, connection) = all.find(|(its, _)| *its == ends)?;
         Some(connection)
     }
 
-    /// A frame leaves.
+    /// Takes note of a leaving segment.
     pub(crate) fn leaves(&mut self, packet: &Packet, frame: &mut [u8]) {
         let Some((segment, (to, from))) = segment(packet, frame) else {
             return;
@@ -206,12 +212,12 @@ impl Segments {
     }
 }
 
-/// Whether two numbers are so near that one of them is the later one: windows are far smaller than that.
+/// Whether two sequence numbers are so near that it is clear which is later. Windows are far smaller than that.
 fn are_near(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
     one.0.wrapping_sub(other.0).unsigned_abs() < 1 << 30
 }
 
-/// The segment in a packet, to whom it goes and from whom.
+/// The TCP segment in a packet, with its destination first and its source second.
 fn segment<'a>(packet: &Packet, frame: &'a mut [u8]) -> Option<(TcpPacket<&'a mut [u8]>, Ends)> {
     if packet.protocol != IpProtocol::Tcp {
         return None;

@@ -1,4 +1,4 @@
-//! Sessions: what a client has.
+//! Sessions: the sockets and the requests of one client.
 
 use crate::stack::{names, refusal, Holder, Id, Refusal, Stack};
 use alloc::rc::Rc;
@@ -14,18 +14,18 @@ use proto::Error;
 use rt::obj::RefAt;
 use services::net::{words, Kind, Network, Place, SOCKETS};
 
-/// The sockets, as the sessions share them.
+/// The sockets of all sessions, shared by the sessions.
 pub type Shared = Rc<RefCell<Stack>>;
 
-/// A session. Its sockets can be named by no other one, and are closed when it ends.
+/// A client's session. No other session can name its sockets, and they are closed when it ends.
 pub struct Session {
     shared: Shared,
     holder: Holder,
-    /// By number.
+    /// The sockets, by their numbers in the session.
     sockets: RefCell<Vec<Option<Id>>>,
-    /// Why the last request that was refused was.
+    /// The sentence for the last refused request; empty if none was refused.
     why: Cell<&'static str>,
-    /// Interrupts the thread of the client that watches.
+    /// Interrupts the client's thread that watches sockets.
     watcher: RefCell<Option<Waker>>,
 }
 
@@ -47,12 +47,12 @@ impl Session {
         error
     }
 
-    /// Asks the stack.
+    /// Calls the stack, and keeps the sentence if it refuses.
     fn ask<T>(&self, ask: impl FnOnce(&mut Stack) -> Result<T, Refusal>) -> Result<T, Error> {
         ask(&mut self.shared.borrow_mut()).map_err(|refusal| self.refuse(refusal))
     }
 
-    /// Asks the stack about a socket.
+    /// The same as [`Session::ask`], for a socket of the session.
     fn with<T>(
         &self,
         socket: u64,
@@ -66,7 +66,7 @@ impl Session {
         *self.sockets.borrow().get(socket)?
     }
 
-    /// A number for the socket that this makes.
+    /// Makes a socket and gives it a free number.
     fn number<T>(
         &self,
         make: impl FnOnce(&mut Stack) -> Result<(Id, T), Refusal>,
@@ -79,7 +79,7 @@ impl Session {
         Ok((number as u64, with))
     }
 
-    /// Closes a socket, and gives up a connection that it has if this is `hard`.
+    /// Closes a socket. Resets its connection if `hard`.
     fn end(&self, socket: u64, hard: bool) -> Result<(), Error> {
         self.with(socket, |stack, id| {
             stack.close(id, hard);
@@ -89,7 +89,7 @@ impl Session {
         Ok(())
     }
 
-    /// Which of these sockets are ready.
+    /// Which of these sockets are ready to be read and written, as bits. The waker is woken when that changes.
     fn ready(&self, (readable, writable): (u64, u64), waker: &Waker) -> Result<(u64, u64), Error> {
         let mut ready = (0, 0);
         let mut stack = self.shared.borrow_mut();
@@ -106,7 +106,7 @@ impl Session {
         Ok(ready)
     }
 
-    /// The addresses of a name that somebody has to be asked for.
+    /// Asks a server for the addresses of a name: IPv6 if `six`, else IPv4.
     async fn asked(&self, name: &str, six: bool) -> Result<Vec<IpAddr>, Refusal> {
         let query = self
             .shared
@@ -136,7 +136,7 @@ impl Session {
     }
 }
 
-/// A name that is being asked for; given up when this is dropped.
+/// A name that is being asked for. Dropping this gives the query up.
 struct Query<'a> {
     shared: &'a Shared,
     query: Option<names::Id>,
@@ -150,7 +150,7 @@ impl Drop for Query<'_> {
     }
 }
 
-/// A timer, stopped when this is dropped.
+/// A timer. Dropping this stops it.
 struct Timer<'a> {
     shared: &'a Shared,
     timer: Option<(u64, u64)>,
@@ -165,7 +165,8 @@ impl Timer<'_> {
 }
 
 impl Session {
-    /// When a wait is over that begins now and takes at most so many nanoseconds, and a timer for it.
+    /// The end of a wait that begins when this is called and takes at most `most` nanoseconds, and a timer for it that
+    /// has not been started.
     fn limit(&self, most: u64) -> (u64, Timer<'_>) {
         let until = self.shared.borrow().clock().saturating_add(most);
         let shared = &self.shared;
@@ -286,7 +287,7 @@ impl Network for Session {
             if most == 0 || stack.now() >= until {
                 return Poll::Ready(answer);
             }
-            // There is nothing: that was looked at.
+            // The socket was found empty above, so only the waker's registration matters here.
             stack.ready(id, (true, false), context.waker());
             timer.timer = Some(stack.start_timer(until, context.waker()));
             Poll::Pending

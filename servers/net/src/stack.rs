@@ -1,5 +1,5 @@
-//! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols
-//! say, once for the wire and once for the machine itself; a socket that anybody may address has one of each.
+//! The sockets of all sessions: ports, quotas, connections that are being closed. `smoltcp` implements the protocols,
+//! once for the wire and once for the machine itself; a socket that both can reach has a socket of the stack on each.
 
 mod datagrams;
 pub(crate) mod names;
@@ -25,57 +25,59 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint, Ipv6Cidr};
 use streams::has_come;
 
-/// Bytes of the buffers of a connection, each way.
+/// Bytes of a connection's buffer, in each direction.
 pub(crate) const STREAM: usize = 16 * 1024;
-/// Datagrams that wait in a socket, and bytes of them, each way.
+/// Most datagrams that wait in a socket, and most bytes of them, in each direction.
 const WAITING: usize = 16;
 const WAITING_BYTES: usize = 8 * 1024;
-/// What a socket of the stack is charged with, whatever its kind.
+/// Bytes of memory that are reserved for each socket of the stack, of any kind.
 pub(crate) const CHARGE: u64 = 2 * STREAM as u64 + 1024;
-/// Most sockets of the stack that the sockets of one job take, and those of all. (A socket for datagrams takes two, one
-/// that listens two for each connection that it has ready.)
+/// Most sockets of the stack for the sockets of one job, and for all. (A socket for datagrams takes two; a listening
+/// one takes two for each connection that it can have ready.)
 const JOB_MOST: usize = 128;
 const ALL_MOST: usize = 384;
-/// Connections that were closed and are not over.
+/// Most connections that were closed and are not over.
 const CLOSING_MOST: usize = 64;
-/// How long the other end may take to confirm what was sent over one of them, though it answers, in nanoseconds.
+/// How long the other end may take to confirm what was sent over a closed connection, even if it answers, in
+/// nanoseconds.
 const CLOSING: u64 = 600_000_000_000;
-/// How long the other end may go on to send when it has confirmed all, in nanoseconds.
+/// How long the other end may continue to send when it has confirmed everything, in nanoseconds.
 const HALF_CLOSED: u64 = 60_000_000_000;
-/// How long a socket that listens waits for who asked for a connection: it takes no other one meanwhile.
+/// How long a listening socket waits for the confirmation of a connection that was asked for: it takes no other one
+/// meanwhile.
 const HALF_OPEN: Duration = Duration::from_secs(30);
-/// How long nobody may answer before a connection is given up, while it is made: time for seven attempts, of which each
-/// waits twice as long as the one before.
+/// How long a connection that is being made may get no answer before it is given up: time for seven attempts, each of
+/// which waits twice as long as the one before.
 const CONNECTING: Duration = Duration::from_secs(130);
-/// And later. A driver that dies again and again must not be what ends it.
+/// The same for an established connection. A driver that dies again and again must not end connections.
 const SILENCE: Duration = Duration::from_secs(300);
-/// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was
-/// started anew says that it is not.
+/// How often the other end of an idle connection is asked whether it is still there: a machine that was started again
+/// answers that it is not.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// Names that are asked for at a time, of all jobs.
+/// Most names that are being asked for at a time, by all jobs together.
 const QUERIES: usize = 32;
-/// The ports from which those are taken that nobody asked for.
+/// The ports for sockets that ask for no particular one.
 const ANY: core::ops::Range<u16> = 49152..65535;
-/// How many datagrams a party gives the stack to send over the wire in a turn of it, of all its sockets: it sends those
-/// of sockets that were made first first, and nobody is to fill each batch.
+/// How many datagrams the sockets of a party together may give the stack for the wire between two of its turns. The
+/// stack sends datagrams of older sockets first, so otherwise one party could fill each batch.
 const SHARE: usize = MOST / 4;
-/// How often what came for the machine itself is turned round before others get a turn.
+/// How often the machine's packets to itself are turned round before others get a turn.
 const ROUNDS: usize = 8;
 
-/// A socket, of all sessions.
+/// The number of a socket, among those of all sessions.
 pub type Id = u64;
 
-/// An address of the machine and the bits of its network.
+/// An address of the machine, with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The address.
     pub address: IpAddr,
-    /// Bits.
+    /// The prefix length in bits.
     pub bits: u8,
 }
 
 impl Address {
-    /// From `10.0.3.1/24`.
+    /// Parses `10.0.3.1/24`; `None` if it is no unicast address with a possible prefix length.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/')?;
@@ -94,23 +96,23 @@ impl Address {
     }
 }
 
-/// How the stack is made.
+/// The parameters of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The card's address: 48 bits.
+    /// The card's address, in the low 48 bits.
     pub card: u64,
-    /// The machine's address in its network; `None`: it asks (DHCP).
+    /// The machine's address in its network; `None` to ask for one by DHCP.
     pub address: Option<Address>,
-    /// From which the first numbers of connections and the numbers of questions follow, of the wire and of the machine
-    /// itself: nobody knows them.
+    /// Secret random numbers, for the wire and for the machine itself, from which the first sequence numbers of
+    /// connections and the numbers of queries follow.
     pub seeds: [u64; 2],
-    /// A number that nobody can guess.
+    /// Returns a random number that nobody can guess.
     pub random: fn() -> Result<u64, Error>,
-    /// The time: when somebody began to wait. (That of the last turn may be long ago.)
+    /// Returns the present time, for the beginning of waits. (The time of the last turn may be long ago.)
     pub clock: fn() -> u64,
-    /// Whether there is memory for so many bytes more.
+    /// Makes sure that there is memory for this many bytes more, or fails.
     pub reserve: fn(u64) -> Result<(), Error>,
-    /// What interrupts the thread that this names.
+    /// Makes a waker that interrupts the named thread.
     pub watcher: fn(&RefAt) -> Result<Waker, Error>,
 }
 
@@ -169,7 +171,7 @@ pub(crate) mod refusal {
 
 type Done<T> = Result<T, Refusal>;
 
-/// Which of the two.
+/// One of the two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The wire.
@@ -183,9 +185,9 @@ struct Net {
     interface: Interface,
     sockets: SocketSet<'static>,
     queue: Queue,
-    /// Something was asked for, or has come, since the stack had a turn.
+    /// Whether something was asked for or has come since the stack's last turn.
     changed: bool,
-    /// When it has to have one next.
+    /// When the stack needs its next turn.
     deadline: Option<u64>,
 }
 
@@ -193,39 +195,39 @@ struct Net {
 type Handle = (Which, SocketHandle);
 
 enum Socket {
-    /// One for connections that has none.
+    /// A socket for connections that has none yet.
     Idle,
-    /// A connection, or one that is being made, or lost.
+    /// A connection, also one that is being made or was lost.
     Stream {
         at: Handle,
-        /// Whether it was ever there.
+        /// Whether the connection was ever established.
         made: bool,
-        /// Whether this end writes nothing more.
+        /// Whether this end has ended its output.
         shut: bool,
-        /// Its ends, unless it was lost before anybody looked, and whether the other one has confirmed all, and that no
-        /// more comes.
+        /// The connection's ends, unless it was lost before anybody looked; and whether the other end has confirmed all
+        /// that was sent and the end of the stream.
         ends: Option<Ends>,
         confirmed: bool,
-        /// What has come and was not read when both ends had ended: the stack forgets that when it has waited for
-        /// stragglers.
+        /// What had come and was not read when both ends had ended the connection. It is moved here, since the stack
+        /// forgets it after TIME-WAIT.
         rest: Option<Vec<u8>>,
     },
-    /// Those that take connections.
+    /// A socket that takes connections: the stack's sockets that wait for one or have one ready.
     Listening { ready: Vec<Handle> },
-    /// Datagrams, of both networks, or questions whether somebody is there.
+    /// A socket for datagrams or echoes: the stack's sockets on the wire and for the machine itself.
     Packets { kind: Kind, at: [Handle; 2] },
 }
 
-/// Whose a socket is.
+/// The session that holds a socket, and its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// 0: of a server, which has a session for each of those for whom it works.
+    /// The job; 0 for a session of a server, which opens one for each client of its own.
     pub(crate) job: u32,
-    /// A number of its own.
+    /// The number of the session.
     pub(crate) session: u64,
 }
 
-/// Among whom what there is is shared: a job, or a session of a server.
+/// The unit by which resources are shared out: a job, or one session of a server.
 pub(crate) type Party = (u32, u64);
 
 impl Holder {
@@ -239,60 +241,61 @@ impl Holder {
 
 struct Entry {
     holder: Holder,
-    /// The port that it has, if any.
+    /// The socket's port, if it has one.
     port: Option<u16>,
     socket: Socket,
-    /// To whom on the wire it has sent datagrams since none of them waited to leave, the last ones.
+    /// The destinations on the wire of the last datagrams that were sent since none was waiting to leave.
     sends: Vec<IpAddress>,
-    /// Until when a datagram without bytes may wait to leave: the stack counts bytes.
+    /// Until when an empty datagram may be waiting to leave: the stack counts only the bytes that wait.
     empty_until: u64,
 }
 
 /// A connection that was closed and is not over.
 struct Closing {
-    /// Whose it was.
+    /// The holder of the closed socket.
     holder: Holder,
     at: Handle,
     port: Option<u16>,
-    /// When it is given up.
+    /// When the connection is reset.
     until: u64,
-    /// The other end has all that was sent.
+    /// Whether the other end has confirmed all that was sent.
     confirmed: bool,
 }
 
-/// The sockets.
+/// The sockets of all sessions, on both networks.
 pub struct Stack {
     options: Options,
     wire: Net,
     own: Net,
     dhcp: Option<SocketHandle>,
     dns: SocketHandle,
-    /// Who is asked for names.
+    /// The servers that are asked for names.
     name_servers: Vec<IpAddress>,
     queries: names::Queries,
     neighbours: neighbours::Neighbours,
     entries: BTreeMap<Id, Entry>,
     next: Id,
-    /// Sessions that there have been.
+    /// How many sessions there have been.
     sessions: u64,
-    /// Ports that are taken, of each kind.
+    /// Taken ports, each with its kind.
     ports: BTreeSet<(u8, u16)>,
-    /// In the order in which they were closed.
+    /// Closed connections that are not over, in the order in which they were closed.
     closing: Vec<Closing>,
-    /// How many datagrams each party has given the stack to send over the wire since its last turn, and who waits for
-    /// the next one.
+    /// How many datagrams each party has given the stack for the wire since its last turn, and the wakers of clients
+    /// that wait for the next turn.
     given: Vec<(Party, usize)>,
     waiting: Vec<Waker>,
-    /// Connections that were not there when they were looked at last.
+    /// Connections that were not established when they were looked at last.
     making: BTreeSet<Id>,
     now: u64,
-    /// When the first of those that are being closed is given up.
+    /// When the first of the closed connections is to be reset.
     closing_until: Option<u64>,
-    /// The first of all deadlines of both networks, and of those that are being closed.
+    /// The earliest deadline of both networks and of the closed connections.
     deadline: Option<u64>,
-    /// Who waits until a time. One waits for ever, and for nothing: so the tree has memory while nobody else does.
+    /// The wakers of waits with a time limit. One entry is never woken: it keeps the tree's memory allocated when there
+    /// are no others.
     timers: BTreeMap<(u64, u64), Waker>,
-    /// When the first of them does not wait any more.
+    /// The time of the first of them; `u64::MAX` if there is none.
     first_timer: u64,
     next_timer: u64,
 }
@@ -315,7 +318,7 @@ impl Net {
         }
     }
 
-    /// Whether there is something to do.
+    /// Whether the stack has something to do.
     fn is_due(&self, now: u64) -> bool {
         self.changed || is_due(self.deadline, now)
     }
@@ -331,26 +334,27 @@ impl Net {
             .poll(instant(now), &mut self.queue, &mut self.sockets);
     }
 
-    /// Finds out when it has to be asked again, if there is room for what it wants to send.
+    /// Finds out when the stack needs its next turn. There is no deadline while there is no room for what it wants to
+    /// send.
     fn set_deadline(&mut self, now: u64) {
         self.deadline = None;
         if self.queue.is_full() {
             return;
         }
         let at = self.interface.poll_at(instant(now), &self.sockets);
-        // One that lies between two microseconds is not there yet at the earlier one.
+        // The stack's clock is rounded down to microseconds, so the time that it returns can be before `now`.
         let nanoseconds = |at: Instant| (at.total_micros().max(0) as u64).saturating_mul(1000);
         self.deadline = at.map(|at| nanoseconds(at).max(now));
     }
 }
 
-/// Whether it is time.
+/// Whether this time has come.
 fn is_due(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| at <= now)
 }
 
-/// The two ends of a connection that is being made or there, and whether it came to a socket that listens and is not
-/// confirmed. One that only waits for stragglers may be made anew.
+/// The ends of a connection that is being made or established, and whether it is half open: it came to a listening
+/// socket and is not confirmed. A connection in TIME-WAIT does not count, since it may be made anew.
 fn connection(socket: &smoltcp::socket::Socket<'_>) -> Option<(Ends, bool)> {
     let smoltcp::socket::Socket::Tcp(socket) = socket else {
         return None;
@@ -365,7 +369,7 @@ fn connection(socket: &smoltcp::socket::Socket<'_>) -> Option<(Ends, bool)> {
     }
 }
 
-/// The address that a card has without asking anybody.
+/// The link-local address that a card has without asking anybody.
 fn link_local(card: [u8; 6]) -> Ipv6Addr {
     let [a, b, c, d, e, f] = card.map(u16::from);
     Ipv6Addr::new(
@@ -385,13 +389,13 @@ fn stream() -> tcp::Socket<'static> {
     let mut socket = tcp::Socket::new(buffer(), buffer());
     socket.set_timeout(Some(CONNECTING));
     socket.set_keep_alive(Some(KEEP_ALIVE));
-    // Who writes has put together what belongs together, and in a turn all that waits leaves at once: what was written
-    // does not wait for what was written before to be confirmed, which the other end may delay.
+    // Writers put together what belongs together, and all that waits leaves in one turn. So data need not wait until
+    // earlier data are confirmed, which the other end may delay.
     socket.set_nagle_enabled(false);
     socket
 }
 
-/// A socket of the stack for packets of a protocol: `udp` or `icmp`, which have no trait in common.
+/// Makes a socket of the stack for packets of a protocol: `udp` or `icmp`, which have no trait in common.
 macro_rules! packets {
     ($protocol:ident) => {{
         let buffer = || {
@@ -402,7 +406,7 @@ macro_rules! packets {
     }};
 }
 
-/// Whether such a socket has something for who reads, and room for who writes. The waker is woken when that changes.
+/// Whether such a socket has something to read and room to write. The waker is woken when that changes.
 macro_rules! packets_ready {
     ($socket:expr, $reads:expr, $writes:expr, $waker:expr) => {{
         let socket = $socket;
@@ -420,12 +424,12 @@ macro_rules! packets_ready {
     }};
 }
 
-/// Whether the longest datagram fits into so much room of a ring, wherever the ring's end is.
+/// Whether the longest datagram fits into this much room of a ring buffer, wherever the ring's end is.
 const fn fits(room: usize) -> bool {
     room >= 2 * DATAGRAM
 }
 
-/// One of the two networks, while the stack's sockets are in use.
+/// One of the two networks, borrowed apart from the other fields of the [`Stack`].
 fn one_of<'a>((wire, own): (&'a mut Net, &'a mut Net), which: Which) -> &'a mut Net {
     match which {
         Which::Wire => wire,
@@ -438,7 +442,7 @@ impl Stack {
     #[must_use]
     pub fn new(options: Options, now: u64) -> Self {
         let [.., a, b, c, d, e, f] = options.card.to_be_bytes();
-        // The bit of groups is not a card's, whatever the driver says.
+        // A card's address never has the group bit, whatever the driver says.
         let card = [a & !1, b, c, d, e, f];
         let address = HardwareAddress::Ethernet(EthernetAddress(card));
         let [of_wire, of_own] = options.seeds;
@@ -500,7 +504,7 @@ impl Stack {
         self.net(which).sockets.get_mut(handle)
     }
 
-    /// The machine's addresses on the wire are these; the machine itself reaches them, too.
+    /// Sets the machine's addresses on the wire, under which the machine reaches itself, too.
     pub(crate) fn set_addresses(&mut self, addresses: &[IpCidr]) {
         self.wire.queue.own = addresses.iter().map(IpCidr::address).collect();
         self.wire.interface.update_ip_addrs(|all| {
@@ -526,7 +530,8 @@ impl Stack {
         });
     }
 
-    /// A batch has come over the wire: all of the last one was taken. What is left in `batch` is memory.
+    /// Takes a batch that has come over the wire; all of the last one must have been taken. `batch` is left with memory
+    /// only.
     pub fn came(&mut self, batch: &mut Batch) {
         self.wire.queue.put(batch);
         self.wire.changed = true;
@@ -534,25 +539,26 @@ impl Stack {
 
     /// Takes the batch that is to leave over the wire, in exchange for memory.
     pub fn take_leaving(&mut self, batch: &mut Batch) {
-        // There may be more that found no room.
+        // There may be more frames, which have found no room.
         self.wire.changed |= self.wire.queue.is_full();
         self.wire.queue.take(batch);
     }
 
-    /// Whether something has changed since the last turn, and a turn can do something about it: what is full is to be taken first.
+    /// Whether something has changed since the last turn that a turn can handle: a full queue to the wire must be
+    /// emptied first.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.own.changed || self.wire.changed && !self.wire.queue.is_full()
     }
 
-    /// Whether there is something to leave.
+    /// Whether frames are to leave over the wire.
     #[must_use]
     pub fn has_leaving(&self) -> bool {
         self.wire.queue.leaves_some()
     }
 
-    /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is
-    /// something to be done next at the latest.
+    /// Handles all that has happened until `now`: frames, requests, deadlines. Returns the latest time for the next
+    /// turn, if there has to be one.
     pub fn turn(&mut self, now: u64) -> Option<u64> {
         self.now = now;
         let wire = self.wire.is_due(now);
@@ -605,8 +611,8 @@ impl Stack {
         }
     }
 
-    /// Says at which ports of a network somebody listens, and how many places are free there, if frames have come of
-    /// it.
+    /// Notes at which ports of a network sockets listen, and how many of them are free, if frames have come over that
+    /// network.
     fn look_at_listeners(&mut self, which: Which) {
         let net = one_of((&mut self.wire, &mut self.own), which);
         if !net.queue.came_some() {
@@ -624,7 +630,7 @@ impl Stack {
         }
     }
 
-    /// Which network leads to an address.
+    /// The network that leads to an address.
     fn way(&self, address: IpAddr) -> Which {
         match address.is_loopback() || self.own.interface.has_ip_addr(IpAddress::from(address)) {
             true => Which::Own,
@@ -632,7 +638,8 @@ impl Stack {
         }
     }
 
-    /// Whether an address can be sent to.
+    /// The destination as an endpoint of the stack. Errors: `PORT` for port 0, `NOWHERE` if nothing leads to the
+    /// address.
     fn check_way(&mut self, which: Which, to: Place) -> Done<IpEndpoint> {
         let address = IpAddress::from(to.address);
         if to.port == 0 {
@@ -658,7 +665,7 @@ impl Stack {
         }
     }
 
-    /// Takes a port, 0 for any.
+    /// Takes a port; for 0, a random free one.
     fn take_port(&mut self, kind: Kind, wanted: u16) -> Done<u16> {
         if wanted != 0 {
             return match self.ports.insert((kind as u8, wanted)) {
@@ -681,8 +688,9 @@ impl Stack {
         }
     }
 
-    /// Whether there is memory for so many bytes more that a client is given: they are copied once, and kept with its
-    /// session until its next request. To be asked before they are taken out of a socket, where they stay otherwise.
+    /// Makes sure that there is memory for this many bytes for a client: they are copied once, and kept with its
+    /// session until its next request. Called before the bytes are taken out of a socket, since they must stay there
+    /// otherwise.
     fn room_to_give(&self, bytes: usize) -> Done<()> {
         match bytes {
             0 => Ok(()),
@@ -690,8 +698,8 @@ impl Stack {
         }
     }
 
-    /// Whether a job may have so many sockets of the stack more, and there is memory for them. What it has is at most
-    /// what it leaves to others, and one more.
+    /// Makes sure that a job may have `count` sockets of the stack more, and that there is memory for them. A job has
+    /// at most one socket more than it leaves to others.
     fn charge(&self, job: u32, count: usize) -> Done<()> {
         let of = |entry: &Entry| match &entry.socket {
             Socket::Idle | Socket::Stream { .. } => 1,
@@ -729,7 +737,7 @@ impl Stack {
         self.entries.get_mut(&id).ok_or(refusal::NONE)
     }
 
-    /// Who holds what a new session of this job opens.
+    /// The holder of the sockets of a new session of this job.
     pub(crate) fn holder(&mut self, job: u32) -> Holder {
         self.sessions += 1;
         Holder {
@@ -738,7 +746,7 @@ impl Stack {
         }
     }
 
-    /// A new socket.
+    /// Opens a socket.
     pub(crate) fn open(&mut self, holder: Holder, kind: Kind) -> Done<Id> {
         let count = match kind {
             Kind::Stream => 1,
@@ -762,7 +770,7 @@ impl Stack {
         Ok(self.add(holder, None, socket))
     }
 
-    /// Gives a socket a port.
+    /// Gives a socket a port; for 0, any.
     pub(crate) fn bind(&mut self, id: Id, port: u64) -> Done<u16> {
         let wanted = u16::try_from(port).map_err(|_| refusal::PORT)?;
         let entry = self.entry(id)?;
@@ -777,7 +785,7 @@ impl Stack {
         entry.port = Some(port);
         if let Socket::Packets { at, .. } = entry.socket {
             for at in at {
-                // Not 0, and never bound before.
+                // Cannot fail: the port is not 0, and the socket has not been bound before.
                 let _ = match kind {
                     Kind::Echo => self.icmp(at).bind(icmp::Endpoint::Ident(port)).is_ok(),
                     _ => self.udp(at).bind(port).is_ok(),
@@ -787,7 +795,7 @@ impl Stack {
         Ok(port)
     }
 
-    /// Closes a socket. A connection that it has goes on until what was written has arrived, unless this is `hard`.
+    /// Closes a socket. Its connection goes on until what was written has arrived, unless this is `hard`.
     pub(crate) fn close(&mut self, id: Id, hard: bool) {
         let Some(entry) = self.entries.remove(&id) else {
             return;
@@ -813,7 +821,8 @@ impl Stack {
         }
     }
 
-    /// Whether a socket has something for who reads, and room for who writes. If not, the waker is woken when that changes.
+    /// Whether a socket is ready for a client that reads and for one that writes. If not, the waker is woken when that
+    /// changes.
     pub(crate) fn ready(
         &mut self,
         id: Id,
@@ -840,7 +849,8 @@ impl Stack {
                 );
                 (
                     socket.can_recv() || !socket.may_recv() && !is_making,
-                    // Half of it, as with Linux: who is woken for each byte that is confirmed writes few at a time.
+                    // Half of the buffer has to be free, as with Linux: a writer that is woken for each confirmed byte
+                    // writes few at a time.
                     socket.may_send() && socket.send_queue() <= STREAM / 2
                         || !socket.may_send() && !is_making,
                 )
@@ -869,7 +879,7 @@ impl Stack {
         (reads && can_read, writes && can_write)
     }
 
-    /// The time: see [`Options::clock`].
+    /// The present time; see [`Options::clock`].
     pub(crate) fn clock(&self) -> u64 {
         (self.options.clock)()
     }
@@ -879,7 +889,7 @@ impl Stack {
         self.now
     }
 
-    /// Wakes this one at that time, unless the timer is stopped.
+    /// Starts a timer that wakes the waker at this time.
     pub(crate) fn start_timer(&mut self, at: u64, waker: &Waker) -> (u64, u64) {
         self.next_timer += 1;
         self.timers.insert((at, self.next_timer), waker.clone());
@@ -900,7 +910,7 @@ impl Stack {
         self.first_timer = first.map_or(u64::MAX, |((at, _), _)| *at);
     }
 
-    /// An address of the machine.
+    /// The machine's address with this index; the loopback addresses are last.
     pub(crate) fn address(&self, index: u64) -> Option<Address> {
         let all = self.wire.interface.ip_addrs();
         let loopback = self.own.interface.ip_addrs().iter().take(2);
@@ -911,29 +921,29 @@ impl Stack {
         })
     }
 
-    /// Where what is for other networks goes.
+    /// The router for other networks.
     pub(crate) fn router(&self) -> Option<IpAddr> {
         let route = self.wire.interface.routes().get_default_ipv4_route()?;
         Some(route.via_router.into())
     }
 
-    /// Who is asked for names.
+    /// The server with this index that is asked for names.
     pub(crate) fn name_server(&self, index: u64) -> Option<IpAddr> {
         let index = usize::try_from(index).ok()?;
         self.name_servers.get(index).copied().map(IpAddr::from)
     }
 
-    /// What interrupts a thread.
+    /// A waker that interrupts the named thread.
     pub(crate) fn watcher(&self, thread: &RefAt) -> Result<Waker, Error> {
         (self.options.watcher)(thread)
     }
 
-    /// Frames of the wire: came, of no use; left, no room.
+    /// Counters of frames on the wire: came, came but useless, left, dropped for lack of room.
     pub(crate) fn counters(&self) -> [u64; 4] {
         self.wire.queue.counters
     }
 
-    /// The card's address, and most bytes of a packet.
+    /// The card's address, and the most bytes of an IP packet.
     pub(crate) fn card(&self) -> (u64, u64) {
         let address = match self.wire.interface.hardware_addr() {
             HardwareAddress::Ethernet(EthernetAddress([a, b, c, d, e, f])) => {
@@ -941,7 +951,7 @@ impl Stack {
             }
             HardwareAddress::Ip => 0,
         };
-        // Behind two addresses and the protocol.
+        // An Ethernet header is two addresses and the protocol.
         (address, FRAME as u64 - 14)
     }
 }
@@ -952,7 +962,7 @@ fn place(end: Option<IpEndpoint>) -> Place {
             address: end.addr.into(),
             port: end.port,
         },
-        // A connection that was lost before anybody looked.
+        // The connection was lost before anybody looked.
         None => Place {
             address: Ipv4Addr::UNSPECIFIED.into(),
             port: 0,

@@ -1,4 +1,4 @@
-//! Two machines and a wire between them that loses, doubles, reorders and alters frames; and frames that nobody would send.
+//! Two machines and a wire between them that loses, doubles, reorders and alters frames; and hostile frames.
 
 use crate::batch::Batch;
 use crate::leaving::Leaving;
@@ -34,9 +34,9 @@ const TICK: u64 = 1_000_000;
 const CARD: u64 = 0x5254_0012_3456;
 
 std::thread_local! {
-    /// What nobody can guess, in a test.
+    /// The number that the machines take for random.
     static RANDOM: Cell<u64> = const { Cell::new(5) };
-    /// The time, which is that of the last turn unless a test says so.
+    /// The present time: that of the last turn unless a test sets it.
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -66,7 +66,7 @@ fn frames(batch: &Batch) -> impl Iterator<Item = &[u8]> {
     services::link::frames(batch.bytes())
 }
 
-/// A machine.
+/// A machine with a stack.
 struct Machine {
     shared: Shared,
     /// Frames on their way to it.
@@ -85,7 +85,7 @@ impl Machine {
         Session::new(&self.shared, 1)
     }
 
-    /// Takes what has come; what leaves.
+    /// Gives the stack the frames that have come, and returns those that leave.
     fn turn(&mut self, now: u64) -> Vec<Vec<u8>> {
         NOW.set(now);
         let mut stack = self.shared.borrow_mut();
@@ -116,7 +116,7 @@ impl Machine {
     }
 }
 
-/// How bad a wire is: one frame in so many is lost, doubled, put before another one, altered; 0: none.
+/// How bad a wire is: one frame in this many is lost, doubled, put before another one, or altered; 0 for none.
 #[derive(Clone, Copy, Default)]
 struct Wire {
     lost: u32,
@@ -164,7 +164,7 @@ impl World {
                 if Self::happens(random, wire.doubled) {
                     coming.push(frame.clone());
                 }
-                // Not questions for cards, which have no checksum: a card checks for them.
+                // Not ARP packets: they have no checksum, and rely on that of the card.
                 let is_checked = frame[12..14] != [8, 6];
                 if is_checked && Self::happens(random, wire.altered) {
                     let at = random.usize(..frame.len());
@@ -205,7 +205,7 @@ fn connect(session: &Session, address: &str, port: u16) -> u64 {
     socket
 }
 
-/// A connection, and its sockets: of who made it, and of who has accepted it.
+/// Makes a connection. Returns its sockets: the client's and the accepted one.
 fn joined(world: &mut World, client: &Session, server: &Session) -> (u64, u64) {
     let listening = listen(server, 80, 1);
     let socket = connect(client, "10.0.3.2", 80);
@@ -225,12 +225,12 @@ fn why(session: &Session) -> String {
     String::from_utf8(why.deref().to_vec()).unwrap()
 }
 
-/// Asks a future once.
+/// Polls a future once.
 fn poll<F: Future + ?Sized>(future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Bytes of which each says where it stands.
+/// Bytes that differ by position and by `whose`.
 fn content(bytes: usize, whose: u32) -> Vec<u8> {
     let word = |n: u32| (n + whose).wrapping_mul(0x9e37_79b9);
     let mut all: Vec<u8> = (0..bytes.div_ceil(4) as u32)
@@ -247,7 +247,7 @@ fn transfer(wire: Wire, seed: u64, bytes: usize, address: &str) {
     let listening = listen(&server, 80, 2);
     let socket = connect(&client, address, 80);
     let mut accepted = None;
-    // What each end sends and has got.
+    // What each end sends, and what it has received.
     let sends = [content(bytes, 1), content(bytes / 3, 99)];
     let (mut sent, mut got, mut over) = ([0; 2], [Vec::new(), Vec::new()], [false; 2]);
     let mut turns = 0;
@@ -322,7 +322,7 @@ fn a_machine_talks_to_itself() {
         };
         step(&mut machine);
         let (accepted, ..) = match address {
-            // It is the machine's network, but not its address.
+            // The address is in the machine's loopback network, but is not an address of the machine.
             "127.9.9.9" => {
                 assert_eq!(session.accept(listening), Err(Error::WouldBlock));
                 continue;
@@ -440,7 +440,7 @@ fn refusals_are_sentences() {
         Error::Unsupported,
         kind,
     );
-    // Nobody listens there.
+    // Nobody listens at this port.
     assert_eq!(session.connect(socket, high, low, port), Ok(()));
     refused(
         read(&session, socket, 1).map(drop),
@@ -498,7 +498,7 @@ fn a_job_has_so_many_sockets_and_others_have_theirs() {
     assert_eq!((count, &sentence[..]), (128, job), "S2: a job's sockets");
     let (second, count, sentence) = fill(2, Kind::Datagram);
     assert_eq!((count, &sentence[..]), (64, job), "each is two");
-    // The others have half of what was left to them, and so on.
+    // Each further job has half of what was left to it.
     let rule = "S2: a job leaves as many as it has";
     let (_third, count, sentence) = fill(3, Kind::Stream);
     assert_eq!((count, &sentence[..]), (64, job), "{rule}");
@@ -509,7 +509,7 @@ fn a_job_has_so_many_sockets_and_others_have_theirs() {
     drop((second, fifth));
     let (_fifth, count, _) = fill(5, Kind::Stream);
     assert_eq!(count, 80, "they went with their sessions");
-    // A server's sessions, of which each is somebody else's, have the rest.
+    // A server's sessions, each of which is for another client, have the rest.
     let (_sessions, count, sentence) = fill(0, Kind::Stream);
     assert_eq!(
         (count, &sentence[..]),
@@ -536,7 +536,7 @@ fn connections_that_are_closed_go() {
         assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&[][..]));
         assert_eq!(server.close(accepted), Ok(()));
     }
-    // An end that dies with its session in the middle: the other one reads all of it.
+    // An end dies with its session in the middle: the other end reads all of it.
     let socket = connect(&client, "10.0.3.2", 80);
     world.turns(4);
     let (accepted, ..) = server.accept(listening).unwrap();
@@ -548,7 +548,8 @@ fn connections_that_are_closed_go() {
     assert_eq!(read(&server, accepted, 1).as_deref(), Ok(&[][..]));
 }
 
-/// Who gives up a connection has the other end told so: it is not to take what it has got for all there was.
+/// When one end gives a connection up, the other end is told, so that it does not take what it has received for
+/// everything.
 #[test]
 fn a_connection_that_is_given_up_has_no_end() {
     let mut world = World::new(Wire::default(), 31);
@@ -583,10 +584,10 @@ fn a_machine_that_has_forgotten_a_connection_resets_it() {
     let socket = connect(&client, "10.0.3.2", 80);
     world.turns(4);
     assert!(server.accept(listening).is_ok());
-    // Its server died, and another one was started.
+    // The other machine's network server has died, and another one was started.
     world.machines[1] = Machine::new(options(1));
     assert_eq!(client.write(socket, b"x"), Ok(1));
-    // It is told when this is sent again: the first time the new one has to ask for our card.
+    // The reset comes when the data is sent again: the first time, the new server has to ask for our card.
     world.turns(3000);
     assert_eq!(client.write(socket, b"x"), Err(Error::Reset));
     assert_eq!(read(&client, socket, 1), Err(Error::Reset));
@@ -613,7 +614,7 @@ fn a_frame_that_begins_a_connection_may_come_again_at_any_time() {
     for round in 0..6 {
         let socket = connect(&client, "10.0.3.2", 80);
         world.turns(5);
-        // The last one ends only now: who listens next stands in its place, before this one.
+        // The last connection ends only here, so the next listening socket takes its place, before this connection.
         if let Some((socket, accepted)) = open {
             assert_eq!(client.close(socket), Ok(()));
             world.turns(3);
@@ -661,7 +662,7 @@ fn probes_that_cross_hold_up_nobody() {
         let [of_client, of_server] = core::mem::replace(&mut under_way, leaves);
         world.machines[0].coming.extend(of_server);
         world.machines[1].coming.extend(of_client);
-        // Nobody reads until nothing goes any more but two probes, and then both do before these arrive.
+        // Nobody reads until only two probes are under way; then both ends read before the probes arrive.
         reads |= turns > 200 && under_way.iter().all(|frames| !frames.is_empty());
         turns += 1;
         let came = [got[0].len(), got[1].len()];
@@ -687,7 +688,7 @@ fn with_memory(number: u64) -> Options {
     }
 }
 
-/// What is read takes memory, and stays where it is when there is none: bytes of a connection, and datagrams.
+/// Reading takes memory; without memory, bytes of a connection and datagrams stay where they are.
 #[test]
 fn what_is_read_has_memory_or_stays() {
     let rule = "S3: nothing is taken unasked";
@@ -731,14 +732,14 @@ fn what_is_read_has_memory_or_stays() {
         let (.., came) = server.receive(socket, 2000).unwrap();
         assert_eq!(came, sent, "{rule}");
     }
-    // Nothing takes no memory.
+    // An empty result takes no memory.
     MEMORY.set(false);
     assert_eq!(read(&server, accepted, 9), Err(Error::WouldBlock));
     assert_eq!(server.receive(waits, 9), Err(Error::WouldBlock));
     MEMORY.set(true);
 }
 
-/// A connection takes memory when it is begun, and is refused when there is none.
+/// Connecting takes memory, and is refused without it.
 #[test]
 fn a_connection_is_begun_with_memory() {
     let machine = Machine::new(with_memory(0));
@@ -756,15 +757,16 @@ fn a_connection_is_begun_with_memory() {
     assert_eq!(session.connect(socket, high, low, port), Ok(()));
 }
 
-/// Who sends to addresses that nobody has keeps nobody else from asking who has his.
+/// A program that sends to addresses which nobody has keeps no other program from reaching its neighbours.
 #[test]
 fn absent_neighbours_hold_up_nobody_else() {
     absent_neighbours(b"x", true);
-    // One without bytes waits, too.
+    // An empty datagram waits, too.
     absent_neighbours(b"", false);
 }
 
-/// While others send to addresses that nobody has, a machine sends these bytes to another one, and may connect to it.
+/// While a job sends to addresses that nobody has, another sends these bytes to the other machine, and may connect to
+/// it.
 fn absent_neighbours(bytes: &[u8], connects: bool) {
     let mut world = World::new(Wire::default(), 11);
     let silent: Vec<Session> = (0..2)
@@ -798,7 +800,7 @@ fn absent_neighbours(bytes: &[u8], connects: bool) {
     assert_eq!(server.accept(listening).is_ok(), connects, "{rule}");
 }
 
-/// Nobody is asked who he is while he sends anyway.
+/// A neighbour that sends anyway is seldom asked for by ARP.
 #[test]
 fn who_is_known_is_seldom_asked_for() {
     let mut world = World::new(Wire::default(), 12);
@@ -822,7 +824,7 @@ fn who_is_known_is_seldom_asked_for() {
     assert!(questions <= 2, "{questions} questions and answers");
 }
 
-/// A segment as this one of a connection, with so many bytes, and changed so.
+/// A segment like this one of a connection, with this many bytes, changed by `change`.
 fn like(sent: &[u8], bytes: usize, change: impl FnOnce(&mut TcpPacket<&mut [u8]>)) -> Vec<u8> {
     let mut frame = sent[..14 + 20 + 20].to_vec();
     frame.extend(vec![7; bytes]);
@@ -837,7 +839,8 @@ fn like(sent: &[u8], bytes: usize, change: impl FnOnce(&mut TcpPacket<&mut [u8]>
     frame
 }
 
-/// A segment that says that its connection is given up, so many numbers behind this one of it, with so many bytes.
+/// A reset of the connection that this segment belongs to, `ahead` numbers behind the segment's and with this many
+/// bytes.
 fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
     like(sent, bytes, |segment| {
         segment.clear_flags();
@@ -846,7 +849,7 @@ fn reset(sent: &[u8], ahead: usize, bytes: usize) -> Vec<u8> {
     })
 }
 
-/// That holds for who was asked for a connection and has not said anything since.
+/// This holds for an accepted connection over which nothing has been sent yet.
 #[test]
 fn a_connection_that_has_come_is_reset_by_its_number_only() {
     let rule = "S2: a connection is given up by who knows its number";
@@ -857,7 +860,7 @@ fn a_connection_that_has_come_is_reset_by_its_number_only() {
     world.turns(10);
     let (accepted, ..) = server.accept(listening).unwrap();
     let begin = world.begin.take().expect("a connection was begun");
-    // Behind the beginning stands the first byte.
+    // The first byte is behind the beginning.
     for ahead in [2, 1000, 0] {
         world.machines[1].coming.push(reset(&begin, ahead, 0));
         world.turns(3);
@@ -871,7 +874,7 @@ fn a_connection_that_has_come_is_reset_by_its_number_only() {
         Ok(&b"x"[..]),
         "{rule}"
     );
-    // Another one, of which it is the number.
+    // Another connection, which is reset by the right number.
     let listening = listen(&server, 81, 1);
     connect(&client, "10.0.3.2", 81);
     world.turns(10);
@@ -882,8 +885,8 @@ fn a_connection_that_has_come_is_reset_by_its_number_only() {
     assert_eq!(read(&server, accepted, 10), Err(Error::Reset), "{rule}");
 }
 
-/// Who asks for a connection and gives it up before it is there leaves nothing behind, however much later the next one
-/// comes: the stack counts how long its answer was under way.
+/// A connection that is given up before it is established leaves nothing behind in the listening socket, however much
+/// later the next one comes: the stack computes how long the answer was under way.
 #[test]
 fn a_socket_that_listens_again_listens_anew() {
     for seed in 0..12 {
@@ -906,7 +909,7 @@ fn a_socket_that_listens_again_listens_anew() {
         world.machines[1].coming.push(reset(&begin, 1, 0));
         world.now += TICK;
         world.machines[1].turn(world.now);
-        // Who gave up is another one then.
+        // The machine that gave up has been started again.
         world.machines[0] = Machine::new(seeded(0, seed + 100));
         let client = world.machines[0].session();
         if seed % 3 != 0 {
@@ -923,7 +926,8 @@ fn a_socket_that_listens_again_listens_anew() {
     }
 }
 
-/// Somebody who sees nothing of a connection, but guesses a number in its window, does not end it; the other end does.
+/// A reset by somebody who sees nothing of the connection and guesses a number in the window is ignored; that of the
+/// other end is not.
 #[test]
 fn a_connection_is_reset_by_its_number_only() {
     let mut world = World::new(Wire::default(), 13);
@@ -937,7 +941,7 @@ fn a_connection_is_reset_by_its_number_only() {
     world.turns(30);
     assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&b"x"[..]));
     world.turns(30);
-    // The segment that was sent, which says that the connection is given up, with a number behind that byte.
+    // Resets whose numbers begin with the one behind the sent byte.
     let reset = |ahead: usize, more: usize| reset(&sent, 1 + ahead, more);
     let rule = "S2: a connection is given up by who knows its number";
     for (ahead, more) in [(1, 0), (1000, 0), (1, 5)] {
@@ -956,15 +960,15 @@ fn a_connection_is_reset_by_its_number_only() {
         Ok(&b"y"[..]),
         "{rule}"
     );
-    // It has taken one byte more.
+    // This end has taken another byte, so this is the right number.
     let frame = reset(1, 0);
     world.machines[1].coming.push(frame);
     world.turns(3);
     assert_eq!(read(&server, accepted, 10), Err(Error::Reset), "{rule}");
 }
 
-/// Somebody fills the room of a connection and ends it, and then sends a byte whose number lies half of all numbers
-/// ahead, before there was an answer.
+/// A hostile machine fills the window of a connection and ends its stream, and then, before there is an answer, sends a
+/// byte whose number is half of the number space ahead.
 #[test]
 fn a_byte_from_nowhere_is_dropped() {
     let mut world = World::new(Wire::default(), 13);
@@ -995,15 +999,15 @@ fn a_byte_from_nowhere_is_dropped() {
     assert_eq!(came.as_deref(), Ok(&[7; 10][..]), "the server goes on");
 }
 
-/// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it
-/// had of a batch has left or not, all of the batch is sent again by the next one, and what came meanwhile is lost.
+/// Connections one after another, while the driver of one end dies again and again, mostly for a moment. Part of its
+/// batch may have left, the next driver sends the whole batch again, and what came meanwhile is lost.
 fn dying_driver(seed: u64, connections: u32) {
     let mut world = World::new(Wire::default(), seed);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
     let listening = listen(&server, 80, 4);
     let mut random = Rng::with_seed(seed);
     let bytes = content(12_000, seed as u32);
-    // The batch that the driver has, and for how many turns there is none.
+    // The batch that the driver has, and for how many turns there will be no driver.
     let (mut batch, mut down): (Vec<Vec<u8>>, u32) = (Vec::new(), 0);
     let mut turn = move |world: &mut World| {
         world.now += TICK;
@@ -1018,7 +1022,7 @@ fn dying_driver(seed: u64, connections: u32) {
         if down == 0 {
             first.coming.extend(back);
             if random.u32(..50) == 0 {
-                // Few last long: who sends again waits twice as long each time.
+                // Few last long: the pause before sending again doubles each time.
                 let most = if random.u32(..100) == 0 { 2500 } else { 30 };
                 down = random.u32(..most);
                 let left = random.usize(..=batch.len());
@@ -1139,8 +1143,8 @@ fn a_wait_ends_with_what_is_waited_for_or_with_its_time() {
     assert_eq!(poll(none.as_mut()), Poll::Ready(Err(Error::NotFound)));
 }
 
-/// Who attends to one socket waits for its datagrams in one request: it gets the next one, whenever that comes, or
-/// hears that its time is over.
+/// A client with a single socket waits for datagrams in one request: it gets the next datagram whenever that comes, or
+/// learns that the time is over.
 #[test]
 fn the_next_datagram_is_waited_for() {
     let mut world = World::new(Wire::default(), 8);
@@ -1189,7 +1193,7 @@ fn the_next_datagram_is_waited_for() {
     );
 }
 
-/// Who waits has as much time as he says, however long ago the machine had its last turn.
+/// A wait lasts as long as the client says, however long ago the machine's last turn was.
 #[test]
 fn time_to_wait_begins_when_it_is_asked_for() {
     let mut world = World::new(Wire::default(), 8);
@@ -1217,7 +1221,7 @@ fn time_to_wait_begins_when_it_is_asked_for() {
     );
 }
 
-/// What a client was given to do since the last turn is done without anything else happening.
+/// What a request has left to do since the last turn makes a turn due, without any other event.
 #[test]
 fn what_is_left_to_do_is_due() {
     let mut world = World::new(Wire::default(), 8);
@@ -1238,7 +1242,7 @@ fn what_is_left_to_do_is_due() {
     assert!(!machine(&world).borrow().is_due(), "it is done");
 }
 
-/// The same of a connection: the bytes that come, the end, and that the connection is lost.
+/// A client with one connection waits in the same way: for bytes, the end, or the loss of the connection.
 #[test]
 fn the_next_bytes_are_waited_for() {
     let mut world = World::new(Wire::default(), 8);
@@ -1272,7 +1276,7 @@ fn the_next_bytes_are_waited_for() {
     assert_eq!(poll(next.as_mut()), Poll::Ready(Err(Error::Refused)));
 }
 
-/// Who waits to write is woken when half of the room is there, and not for each byte that is confirmed; and always in the end.
+/// A writer is woken when half of the buffer is free, not for each confirmed byte; and it is always woken in the end.
 #[test]
 fn who_writes_waits_for_half_of_the_room() {
     let mut world = World::new(Wire::default(), 8);
@@ -1283,7 +1287,7 @@ fn who_writes_waits_for_half_of_the_room() {
     }
     let mut waits = pin!(client.wait(0, 1 << socket, u64::MAX));
     assert_eq!(poll(waits.as_mut()), Poll::Pending);
-    // All of it, at the most.
+    // At the latest when all of it was read.
     let woken = (0..100).any(|_| {
         let _ = read(&server, accepted, 1000);
         world.turns(2);
@@ -1294,7 +1298,7 @@ fn who_writes_waits_for_half_of_the_room() {
     assert!((8..=16).contains(&(room / 1024)), "{room}");
 }
 
-/// Who wants to end when the other end has all waits for just that: bytes that it has no room for, and the end.
+/// `sent` waits until the other end has confirmed everything: bytes that it had no room for, and the end of the output.
 #[test]
 fn sent_is_what_the_other_end_has_confirmed() {
     let mut world = World::new(Wire::default(), 12);
@@ -1337,10 +1341,10 @@ fn sent_is_what_the_other_end_has_confirmed() {
         world.turns(4);
     }
     assert!(got == bytes);
-    // A confirmation may be late, in case that there is more to say.
+    // A confirmation may be delayed, in case there is data to send with it.
     world.turns(20);
     assert_eq!(poll(sent.as_mut()), Poll::Ready(Ok(())));
-    // The end is confirmed like the bytes before it.
+    // The end of the output is confirmed like the bytes before it.
     let (socket, accepted) = begin(&mut world);
     assert_eq!(client.write(socket, b"all"), Ok(3));
     world.turns(20);
@@ -1358,7 +1362,7 @@ fn sent_is_what_the_other_end_has_confirmed() {
     world.turns(20);
     assert_eq!(poll(sent.as_mut()), Poll::Ready(Ok(())));
     assert_eq!(read(&server, accepted, 9).as_deref(), Ok(&b"all"[..]));
-    // Nobody confirms what was written to who is gone.
+    // Nobody confirms what was written to a machine that is gone.
     let (socket, accepted) = begin(&mut world);
     assert_eq!(
         client.write(socket, &bytes).map(|taken| taken > 0),
@@ -1374,19 +1378,19 @@ fn sent_is_what_the_other_end_has_confirmed() {
     assert_eq!(poll(sent.as_mut()), Poll::Ready(Err(Error::Reset)));
 }
 
-/// Who sends datagrams without an end by as many sockets as he can have does not keep others from sending.
+/// A flood of datagrams from as many sockets as a job can have does not keep another job from sending.
 #[test]
 fn a_flood_of_datagrams_leaves_others_room() {
     let mut world = World::new(Wire::default(), 33);
     let server = world.machines[1].session();
     let hostile = Session::new(&world.machines[0].shared, 1);
     let victim = Session::new(&world.machines[0].shared, 2);
-    // The stack sends those of the first sockets first.
+    // The stack sends the datagrams of older sockets first.
     let flood = [(); 60].map(|()| hostile.socket(Kind::Datagram).unwrap());
     let socket = victim.socket(Kind::Datagram).unwrap();
     let receives = server.socket(Kind::Datagram).unwrap();
     assert_eq!(server.bind(receives, 5000), Ok(5000));
-    // Cards are known from then on.
+    // The other machine's card is known from here on.
     let (high, low, port) = at("10.0.3.2", 5000);
     assert_eq!(victim.send(socket, high, low, port, b"first"), Ok(()));
     world.turns(10);
@@ -1411,7 +1415,7 @@ fn a_flood_of_datagrams_leaves_others_room() {
         frames_left > 1000,
         "the other one sends, too: {frames_left}"
     );
-    // Who has sent his share is ready again with the next turn.
+    // A party that has sent its share can send again after the next turn.
     while hostile.send(flood[0], high, low, 9, b"").is_ok() {}
     let mut wait = pin!(hostile.wait(0, 1 << flood[1], u64::MAX));
     assert_eq!(poll(wait.as_mut()), Poll::Pending);
@@ -1419,13 +1423,13 @@ fn a_flood_of_datagrams_leaves_others_room() {
     assert_eq!(poll(wait.as_mut()), Poll::Ready(Ok((0, 1 << flood[1]))));
 }
 
-/// What is written leaves at once, though what was written before is not confirmed.
+/// Written data leaves at once, though earlier data is not confirmed.
 #[test]
 fn what_is_written_leaves_at_once() {
     let mut world = World::new(Wire::default(), 34);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
     let (socket, accepted) = joined(&mut world, &client, &server);
-    // It goes, and the other machine, which may wait before it confirms, has no turn.
+    // The frame leaves, and the other machine, which may delay its confirmation, has no turn.
     for text in [b"one", b"two"] {
         assert_eq!(client.write(socket, text), Ok(3));
         world.now += TICK;
@@ -1440,8 +1444,8 @@ fn what_is_written_leaves_at_once() {
     assert_eq!(read(&server, accepted, 9).as_deref(), Ok(&b"onetwo"[..]));
 }
 
-/// What was lost before the other end had confirmed it, and the end, was not sent: the machine on the other side began
-/// anew, or this one got another address.
+/// Data and an end of output that were lost before the other end confirmed them do not count as sent: the other machine
+/// was started again, or this one has another address.
 #[test]
 fn what_nobody_confirmed_was_not_sent() {
     let rule = "S3: sent is what has arrived";
@@ -1467,7 +1471,7 @@ fn what_nobody_confirmed_was_not_sent() {
     world.turns(20);
     let sent = poll(pin!(client.sent(socket)).as_mut());
     assert_eq!(sent, reset, "{rule}: nothing was");
-    // Who ends second and waits later than that hears of it all the same.
+    // The end that ends second and asks much later still learns that all has arrived.
     let mut world = World::new(Wire::default(), 16);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
     let (socket, accepted) = joined(&mut world, &client, &server);
@@ -1483,7 +1487,7 @@ fn what_nobody_confirmed_was_not_sent() {
     }
 }
 
-/// What has come is there when both ends have ended and the stack has waited for stragglers.
+/// Received data can be read when both ends have ended and the stack has waited for stragglers.
 #[test]
 fn what_has_come_outlives_the_connection() {
     let mut world = World::new(Wire::default(), 35);
@@ -1502,14 +1506,14 @@ fn what_has_come_outlives_the_connection() {
     assert_eq!(client.close(socket), Ok(()));
 }
 
-/// Who asks for a connection while all places of a port are taken gets one when there is a place; who asks for one
-/// where nobody listens is refused.
+/// A request for a connection to a port with no free socket succeeds when there is one; a request to a port where
+/// nobody listens is refused.
 #[test]
 fn who_finds_no_place_asks_again() {
     let mut world = World::new(Wire::default(), 32);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
     let listening = listen(&server, 80, 2);
-    // Cards are known from then on.
+    // The other machine's card is known from here on.
     let first = connect(&client, "10.0.3.2", 80);
     world.turns(10);
     assert!(server.accept(listening).is_ok());
@@ -1528,12 +1532,12 @@ fn who_finds_no_place_asks_again() {
     assert_eq!(client.write(first, b"x"), Ok(1));
 }
 
-/// A server of names and of addresses, for one machine.
+/// A DNS and DHCP server for one machine.
 struct Servers {
     answers: Vec<(&'static str, IpAddr)>,
-    /// Whom its packets say that they come from.
+    /// The source address of its packets.
     from: core::net::Ipv4Addr,
-    /// For how long it gives an address, and when it is to be asked again: that server, and any one; in seconds.
+    /// The times of a lease in seconds: how long it lasts, when to renew it with this server, and when with any server.
     lease: [u32; 3],
 }
 
@@ -1542,7 +1546,7 @@ impl Servers {
     const ADDRESS: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 2);
     const GIVEN: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 15);
 
-    /// One that knows these names.
+    /// A server that knows these names.
     fn new(answers: &[(&'static str, &str)]) -> Self {
         let answers = answers.iter();
         Servers {
@@ -1554,7 +1558,7 @@ impl Servers {
         }
     }
 
-    /// What it answers to a frame.
+    /// The answer to a frame, if it has one.
     fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let frame = EthernetFrame::new_checked(frame).ok()?;
         match frame.ethertype() {
@@ -1628,7 +1632,7 @@ impl Servers {
         Some(answer)
     }
 
-    /// DNS: the address of a name, or that nobody knows it.
+    /// DNS: the address of a name, or that there is no such name.
     fn name(&self, asked: &[u8]) -> Option<Vec<u8>> {
         let question = &asked[12..];
         let end = question.iter().position(|byte| *byte == 0)? + 1;
@@ -1698,7 +1702,7 @@ fn datagram(
     bytes
 }
 
-/// A machine that asks for its address, and what its server answers.
+/// Runs a machine that asks for its address, and the servers that answer, for some turns.
 fn served(servers: &Servers, machine: &mut Machine, now: &mut u64, turns: usize) {
     for _ in 0..turns {
         *now += TICK;
@@ -1749,15 +1753,15 @@ fn addresses_and_names_are_asked_for() {
     assert_eq!(names("a..b"), Err(Error::Invalid));
     assert_eq!(names(&"x".repeat(64)), Err(Error::NameTooLong));
     assert_eq!(names(&"x.".repeat(128)), Err(Error::NameTooLong));
-    // Given up in the middle, again and again.
+    // Queries are given up in the middle, again and again.
     for _ in 0..100 {
         let mut asked = pin!(session.resolve("four.example".to_string(), 256));
         assert_eq!(poll(asked.as_mut()), Poll::Pending);
     }
 }
 
-/// Who gives addresses and says that he is nobody is not heard, so that nothing is ever sent to nobody: the stack must
-/// not be told to, and an address is asked for again when a part of its time is over.
+/// A DHCP server that answers from 0.0.0.0 is ignored, so that nothing is ever sent there: the stack panics if it sends
+/// there, as it would when it renews the lease.
 #[test]
 fn nobody_gives_no_addresses() {
     let rule = "S1: nobody is not answered";
@@ -1774,7 +1778,7 @@ fn nobody_gives_no_addresses() {
         ..Servers::new(&[])
     };
     let mut now = 0;
-    // Longer than its address is given for.
+    // Longer than the lease lasts.
     served(&rogue, &mut machine, &mut now, 3_000);
     let [came, useless, ..] = session.counters().map(|(a, b, c, d)| [a, b, c, d]).unwrap();
     assert!(came > 0 && useless == came, "{rule}: {came}, {useless}");
@@ -1783,7 +1787,7 @@ fn nobody_gives_no_addresses() {
         lease: [3, 1, 2],
         ..Servers::new(&[])
     };
-    // The stack asks again after some time; then this one is asked for the same address again and again.
+    // The stack asks again after some time, and renews the lease of this server several times.
     served(&good, &mut machine, &mut now, 20_000);
     assert_eq!(has(&session), before + 1, "who is somebody is heard");
     let sent_to_nobody = datagram(
@@ -1800,14 +1804,15 @@ fn nobody_gives_no_addresses() {
 
 type Answer = Result<Vec<u8>, Error>;
 
-/// Asks for the address of a name: what is said at once, and the rest.
+/// Asks for the address of a name. Returns the first result, and the future.
 fn ask(session: &Session) -> (Poll<Answer>, Pin<Box<dyn Future<Output = Answer> + '_>>) {
     let mut asked: Pin<Box<dyn Future<Output = Answer> + '_>> =
         Box::pin(session.resolve("four.example".to_string(), 256));
     (poll(asked.as_mut()), asked)
 }
 
-/// However many names a job asks for, another one may ask for as many as it has then; what was given up for that fails.
+/// However many names a job asks for, another job may then ask for as many as the first has left; the queries that were
+/// given up for that fail.
 #[test]
 fn a_job_leaves_others_names_to_ask_for() {
     let servers = Servers::new(&[("four.example", "10.0.2.77")]);
@@ -1834,7 +1839,7 @@ fn a_job_leaves_others_names_to_ask_for() {
     );
     let why_few = why(&few[39]);
     assert_eq!(why_few, "too many names are being asked for");
-    // The last ones were given up.
+    // The last queries of the first job were given up.
     for (n, (_, asked)) in first.iter_mut().take(32).enumerate() {
         let lost = Poll::Ready(Err(Error::Limit));
         let expected = if n < 16 { Poll::Pending } else { lost };
@@ -1842,7 +1847,7 @@ fn a_job_leaves_others_names_to_ask_for() {
     }
     drop(first);
     let third = Session::new(&machine.shared, 3);
-    // The others are answered.
+    // The other queries are answered.
     let all = second.into_iter().chain([ask(&third)]);
     let all: Vec<_> = all.filter(|(now, _)| now.is_pending()).collect();
     assert_eq!(all.len(), 17);
@@ -1858,7 +1863,7 @@ fn a_job_leaves_others_names_to_ask_for() {
     }
 }
 
-/// Frames with whatever is in them, and real ones with some bytes changed: the machine goes on.
+/// The machine survives frames with arbitrary contents, and real ones with some bytes changed.
 #[test]
 fn whatever_comes_the_machine_goes_on() {
     for seed in 0..40 {
@@ -1874,7 +1879,7 @@ fn whatever_comes_the_machine_goes_on() {
         let listening = listen(&session, 80, 4);
         let datagrams = session.socket(Kind::Datagram).unwrap();
         assert_eq!(session.bind(datagrams, 5000), Ok(5000));
-        // Frames as they are sent by who means well: of another machine, and of servers.
+        // Real frames, of another machine and of servers.
         let mut samples: Vec<Vec<u8>> = Vec::new();
         let mut other = Machine::new(options(1));
         let peer = other.session();
@@ -1907,7 +1912,7 @@ fn whatever_comes_the_machine_goes_on() {
                     true => {
                         let mut frame: Vec<u8> =
                             (0..random.usize(..FRAME)).map(|_| random.u8(..)).collect();
-                        // To this card, of a protocol that it knows.
+                        // To this card, of a protocol that the stack knows.
                         let head = [0x52, 0x54, 0, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 9];
                         let kinds = [[8, 0, 0x45], [8, 6, 0], [0x86, 0xdd, 0x60]];
                         let kind = kinds[random.usize(..3)];
@@ -1933,7 +1938,7 @@ fn whatever_comes_the_machine_goes_on() {
             }
             let _ = round;
         }
-        // It still answers.
+        // The machine still answers.
         let (high, low, _) = at("127.0.0.1", 1);
         let echo = session.socket(Kind::Echo).unwrap();
         assert_eq!(
@@ -1946,7 +1951,7 @@ fn whatever_comes_the_machine_goes_on() {
     }
 }
 
-/// Puts right the lengths and checksums of most frames, so that they get further.
+/// Corrects lengths and checksums of most frames, so that the stack looks further into them.
 fn repair(frame: &mut [u8], random: &mut Rng) {
     if random.u8(..8) == 0 {
         return;
@@ -1987,7 +1992,7 @@ fn repair(frame: &mut [u8], random: &mut Rng) {
     }
 }
 
-/// The port and the first number of a connection that a machine begins.
+/// The port and the first sequence number of a connection that a machine begins.
 fn begins(options: Options, port: u64) -> (u16, i32) {
     RANDOM.set(port);
     let mut machine = Machine::new(options);
@@ -2064,7 +2069,7 @@ fn nobody_outside_is_the_machine_itself() {
     );
 }
 
-/// The stack is told that checksums are somebody else's to look at: what was altered on its way does not get to it.
+/// The stack does not check checksums itself, but altered packets do not reach it.
 #[test]
 fn what_was_altered_arrives_nowhere() {
     let mut machine = Machine::new(options(0));
@@ -2118,7 +2123,7 @@ fn answers_without_room_are_dropped() {
         &mut Icmpv4Packet::new_unchecked(packet.payload_mut()),
         &checksums,
     );
-    // Who sends from there is known, so answers need not be asked for.
+    // The sender's card is known, so no ARP request is needed for the answers.
     let mut batch = Batch::new();
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -2136,7 +2141,7 @@ fn answers_without_room_are_dropped() {
     machine.coming.push(asks);
     machine.turn(TICK);
     let mut stack = machine.shared.borrow_mut();
-    // Nobody takes what leaves.
+    // Nobody takes the leaving frames.
     for turn in 1..100 {
         for _ in 0..MOST {
             push(&mut batch, &frame);
@@ -2154,7 +2159,7 @@ fn answers_without_room_are_dropped() {
     );
 }
 
-/// What is to leave while the thread that sends is busy leaves when that has sent what it had, though nothing else happens.
+/// Frames that are to leave while the sending thread is busy leave when it has sent its batch, without any other event.
 #[test]
 fn what_leaves_waits_for_the_batch_before_it_only() {
     let mut world = World::new(Wire::default(), 13);
@@ -2194,7 +2199,8 @@ fn what_leaves_waits_for_the_batch_before_it_only() {
     assert!(batch.is_empty() && !settle(&mut leaving));
 }
 
-/// A machine with nothing to do waits until there is: it does not ask the stack again and again.
+/// A machine with nothing to do waits: its next deadline is in the future, so it does not ask the stack again and
+/// again.
 #[test]
 fn nothing_to_do_takes_no_time() {
     let mut world = World::new(Wire::default(), 9);
@@ -2238,16 +2244,17 @@ fn nothing_to_do_takes_no_time() {
     idle(&mut world, "nobody is asked any more");
 }
 
-/// What a program has written and closed arrives, however many connections another program closes meanwhile.
+/// What a program has written before it closes a connection arrives, however many connections another program closes
+/// meanwhile.
 #[test]
 fn what_was_closed_arrives_whatever_others_close() {
     closed_while_others_close(1, 2);
-    // Of a server that has a session for each of those for whom it works, as the personality of Linux programs has. If
-    // the other one is two of these, each has more than the victim.
+    // With sessions of a server that has one for each of its clients, as the personality of Linux programs has. Each of
+    // the other client's two sessions has more connections than the victim.
     closed_while_others_close(0, 0);
 }
 
-/// The same of a program of one job, while another one has two sessions of another job or of the same.
+/// The victim's job is `job`; the other program has two sessions of the job `others`.
 fn closed_while_others_close(job: u32, others: u32) {
     let mut world = World::new(Wire::default(), 5);
     let server = world.machines[1].session();
@@ -2258,7 +2265,7 @@ fn closed_while_others_close(job: u32, others: u32) {
     let socket = connect(&victim, "10.0.3.2", 80);
     world.turns(4);
     let (accepted, ..) = server.accept(listening).unwrap();
-    // As much as there is room for, there and here.
+    // As much as there is room for, at both ends.
     let all = content(100_000, 1);
     let mut sent = 0;
     for _ in 0..100 {
@@ -2287,9 +2294,9 @@ fn closed_while_others_close(job: u32, others: u32) {
         assert_eq!(session.close(end), Ok(()));
         world.turns(2);
     }
-    // With the one of the victim these are more than may be closing.
+    // With the victim's connection, these are more than may be closing.
     assert!(kept.len() >= 64, "{}", kept.len());
-    // Now the reader reads.
+    // The reader begins to read.
     let mut got = Vec::new();
     let mut end = Ok(());
     for _ in 0..400 {
@@ -2310,7 +2317,7 @@ fn closed_while_others_close(job: u32, others: u32) {
         got.len(),
         kept.len()
     );
-    // Who has closed first is given up first, and the other ends hear so.
+    // The connections that were closed first are reset first, and their other ends are told.
     let mut lost = kept.iter().enumerate().map(|(n, peer)| {
         let written = [&hostile, &more][n % 2].write(*peer, b"x");
         assert!(matches!(written, Ok(1) | Err(Error::Reset)), "{written:?}");

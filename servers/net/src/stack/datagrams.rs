@@ -1,4 +1,4 @@
-//! Datagrams and echoes.
+//! Sockets for datagrams and echoes.
 
 use super::neighbours::KNOWN;
 use super::{place, refusal, Done, Handle, Id, Party, Socket, Stack, Which, SHARE, WAITING};
@@ -9,13 +9,13 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress};
 
 impl Stack {
-    /// Whether a party has given the stack as many datagrams as it may before the next turn.
+    /// Whether a party has given the stack as many datagrams for the wire as it may before the next turn.
     fn has_given_all(&self, party: Party) -> bool {
         let mut all = self.given.iter();
         all.any(|(its, count)| *its == party && *count >= SHARE)
     }
 
-    /// The same; the waker is woken in that turn then.
+    /// The same as [`Stack::has_given_all`]; if so, the waker is woken in the next turn.
     pub(super) fn waits_for_turn(&mut self, party: Party, waker: &Waker) -> bool {
         let waits = self.has_given_all(party);
         if waits && !self.waiting.iter().any(|its| its.will_wake(waker)) {
@@ -62,7 +62,7 @@ impl Stack {
             if bytes.is_empty() && !echo {
                 entry.empty_until = may_be_empty_until;
             }
-            // Of those that wait, each is among the last ones.
+            // An address is listed once, and the addresses of all datagrams that wait are among the last ones.
             entry.sends.retain(|to| *to != end.addr);
             if entry.sends.len() >= WAITING {
                 entry.sends.remove(0);
@@ -83,7 +83,7 @@ impl Stack {
         sent.then_some(()).ok_or(refusal::WAIT)
     }
 
-    /// Asks whether somebody is there.
+    /// Sends an echo request. Returns whether there was room for it.
     pub(super) fn ask_echo(
         &mut self,
         at: Handle,
@@ -122,7 +122,7 @@ impl Stack {
         true
     }
 
-    /// A datagram that has come, and from whom.
+    /// Takes a datagram or an echo reply that has come, with its sender.
     pub(crate) fn receive(&mut self, id: Id) -> Done<(Place, Vec<u8>)> {
         match self.entry(id)?.socket {
             Socket::Packets {
@@ -131,7 +131,7 @@ impl Stack {
             } => {
                 for at in at {
                     while self.icmp(at).can_recv() {
-                        // As long as the longest.
+                        // The reply is at most this long.
                         self.room_to_give(DATAGRAM)?;
                         let Ok((bytes, from)) = self.icmp(at).recv() else {
                             break;
@@ -161,7 +161,7 @@ impl Stack {
     }
 }
 
-/// The number and the bytes of an answer.
+/// The sequence number and the data of an echo reply; `None` for other packets.
 fn echo(from: IpAddress, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
     match from {
         IpAddress::Ipv4(_) => {

@@ -1,4 +1,4 @@
-//! Names that somebody is asked for, and what the network says of itself.
+//! Addresses of names (DNS), and the machine's own address (DHCP).
 
 use super::{refusal, Done, Net, Party, Stack, QUERIES};
 use alloc::collections::BTreeMap;
@@ -9,19 +9,19 @@ use services::net::NAME;
 use smoltcp::socket::{dhcpv4, dns};
 use smoltcp::wire::{DnsQueryType, IpAddress, IpCidr};
 
-/// A name that is being asked for, of all sessions.
+/// The number of a query, among those of all sessions.
 pub(crate) type Id = u64;
 
-/// A question that has no answer yet.
+/// A query that has no answer yet.
 struct Query {
-    /// Who asks.
+    /// The party that asks.
     party: Party,
     handle: dns::QueryHandle,
-    /// Who waits for the answer.
+    /// Wakes the client that waits for the answer.
     waker: Option<Waker>,
 }
 
-/// All questions, in the order in which they were asked.
+/// All queries, in the order in which they were begun.
 #[derive(Default)]
 pub(super) struct Queries {
     all: BTreeMap<Id, Query>,
@@ -29,13 +29,14 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Whether somebody asks.
+    /// Whether there are queries.
     pub(super) fn are_some(&self) -> bool {
         !self.all.is_empty()
     }
 
-    /// Whether a party may ask; and the question that is given up for that, if there are as many as there may be: the
-    /// last one of the party that has most, if it has more than the one that asks will have.
+    /// Whether a party may ask for a name. If there are as many queries as there may be, one is returned that is to be
+    /// given up: the last one of the party with the most queries, if that party has more than the asking one will have.
+    /// `QUERIES` if there is no such query.
     fn may_ask(&self, party: Party) -> Done<Option<Id>> {
         if self.all.len() < QUERIES {
             return Ok(None);
@@ -53,7 +54,8 @@ impl Queries {
 }
 
 impl Stack {
-    /// Takes the address that others say the machine has. What they say is checked: the stack takes no other.
+    /// Takes the address, the router and the servers of names that a DHCP server has given. Addresses are checked,
+    /// since the stack takes unicast ones only.
     pub(super) fn learn(&mut self) {
         let Some(dhcp) = self.dhcp else {
             return;
@@ -97,7 +99,7 @@ impl Stack {
         self.name_servers = servers;
     }
 
-    /// Begins to ask for the addresses of a name, for a party.
+    /// Begins to ask for the addresses of a name, for a party: IPv6 if `six`, else IPv4.
     pub(crate) fn ask_name(&mut self, party: Party, name: &str, six: bool) -> Done<Id> {
         if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
             return Err(refusal::LONG_NAME);
@@ -133,10 +135,10 @@ impl Stack {
         Ok(id)
     }
 
-    /// The addresses, when they are there; the query is over then.
+    /// The answer to a query, which is over then. `None` if there is none yet; the waker is woken when there is.
     pub(crate) fn name_answer(&mut self, id: Id, waker: &Waker) -> Option<Done<Vec<IpAddr>>> {
         let Some(query) = self.queries.all.get_mut(&id) else {
-            // It was given up for another party.
+            // The query was given up for another party.
             return Some(Err(refusal::QUERIES));
         };
         let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
@@ -153,7 +155,7 @@ impl Stack {
         Some(answer)
     }
 
-    /// Nobody wants the answer any more.
+    /// Gives up a query whose answer nobody wants any more.
     pub(crate) fn forget_name(&mut self, id: Id) {
         self.end_query(id);
     }

@@ -1,9 +1,9 @@
-//! Whose card is asked for, besides by the stack.
+//! ARP requests in addition to those of the stack.
 //!
-//! `smoltcp` asks for one card per second, whoever waits for how many: a program that sends to addresses which nobody has
-//! would keep everybody else from their router. So this asks, too, for each neighbour that somebody waits for, once per
-//! second, and for the router before the stack forgets its card. The stack takes the answers as if it had asked itself.
-//! What is asked for is bounded by the number of sockets: one neighbour for each at a time.
+//! `smoltcp` sends one ARP request per second in all, so a program that sends to addresses which nobody has would keep
+//! everybody else from reaching their router. So this module, too, sends a request once per second for each neighbour
+//! that a socket waits for, and one for the router before the stack forgets its card. The stack takes the answers as if
+//! it had asked itself. The number of sockets bounds the requests: one neighbour for each at a time.
 
 use super::{Entry, Socket, Stack};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -16,22 +16,24 @@ use smoltcp::wire::{
     HardwareAddress, IpAddress, IpCidr,
 };
 
-/// How often it is looked who is waited for, in nanoseconds, and how often each is asked.
+/// How often the sockets are searched for neighbours that they wait for, and how often each of these is asked for, in
+/// nanoseconds.
 const EVERY: u64 = 1_000_000_000;
-/// How long a card is known, in nanoseconds: the stack forgets it after a minute.
+/// How long a card counts as known, in nanoseconds: the stack forgets it after a minute.
 pub(super) const KNOWN: u64 = 30_000_000_000;
 
-/// Those that somebody waits for: until when it is not asked for them, since they were asked or have answered.
+/// The neighbours that sockets wait for, each with the time before which it is not asked for, since it was just asked
+/// for or has answered.
 #[derive(Default)]
 pub(super) struct Neighbours {
     all: BTreeMap<Ipv4Addr, u64>,
-    /// When it is looked next, and how often that was.
+    /// The time of the next search, and how many there were.
     next: u64,
     looks: usize,
 }
 
 impl Stack {
-    /// Whether something that a socket has sent over the wire has not left, or may not have.
+    /// Whether something that a socket has sent over the wire may not have left yet.
     pub(super) fn waits_to_leave(&self, entry: &Entry) -> bool {
         let Socket::Packets {
             kind,
@@ -48,7 +50,7 @@ impl Stack {
         bytes > 0 || self.now < entry.empty_until
     }
 
-    /// Who has the card to which a frame for this address goes; and whether that is the router.
+    /// The neighbour that gets frames for this address, and whether it is the router.
     fn hop(&self, address: IpAddress) -> Option<(Ipv4Addr, bool)> {
         let IpAddress::Ipv4(to) = address else {
             return None;
@@ -67,8 +69,8 @@ impl Stack {
         }
     }
 
-    /// Who is waited for, one for each socket. One at the other end of a connection that is there is known by what he
-    /// sends; the router is not.
+    /// The neighbours that sockets wait for, one for each socket. The other end of an established connection is known
+    /// from its own packets; the router is not.
     fn waited_for(&self) -> BTreeSet<Ipv4Addr> {
         let mut all = BTreeSet::new();
         for (_, socket) in self.wire.sockets.iter() {
@@ -86,7 +88,7 @@ impl Stack {
         let looks = self.neighbours.looks;
         for entry in self.entries.values() {
             if self.waits_to_leave(entry) && !entry.sends.is_empty() {
-                // The one that is waited for is among them.
+                // The address that the socket waits for is among these; each search takes another one.
                 let to = entry.sends[looks % entry.sends.len()];
                 all.extend(self.hop(to).map(|(hop, _)| hop));
             }
@@ -98,7 +100,7 @@ impl Stack {
         all
     }
 
-    /// Asks for the cards of those who are waited for, if it is time.
+    /// Sends ARP requests for the neighbours that are waited for, if it is time.
     pub(super) fn ask_neighbours(&mut self) {
         let now = self.now;
         for heard in core::mem::take(&mut self.wire.queue.heard) {
@@ -116,7 +118,7 @@ impl Stack {
             .all
             .retain(|hop, _| waited_for.contains(hop));
         for hop in waited_for {
-            // For one that is new the stack asks, if it can.
+            // For a new neighbour the stack sends a request, if it can.
             let until = self.neighbours.all.entry(hop).or_insert(now + EVERY / 2);
             if *until <= now {
                 *until = now.saturating_add(EVERY / 2);

@@ -1,4 +1,4 @@
-//! Connections: those that are listened for, begun, read, written and closed.
+//! Connections: listening, connecting, reading, writing, closing.
 
 use super::{
     one_of, place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which,
@@ -11,7 +11,8 @@ use services::net::{Kind, Place, BACKLOG};
 use smoltcp::socket::tcp;
 
 impl Stack {
-    /// Ends connections that are over or take too long, and has sockets listen again whose connection was never made.
+    /// Ends closed connections that are over or take too long, and has sockets listen again whose connection was never
+    /// established.
     pub(super) fn tend(&mut self) {
         let mut index = 0;
         while index < self.closing.len() {
@@ -25,7 +26,7 @@ impl Stack {
             let socket = self.tcp(at);
             match socket.state() {
                 tcp::State::Closed => {
-                    // What it had to say to the other end has been said in this turn.
+                    // The last segments to the other end have left in this turn.
                     self.forget_closing(index);
                     continue;
                 }
@@ -111,8 +112,8 @@ impl Stack {
         }
     }
 
-    /// Keeps what has come over connections of which both ends have ended, as far as there is memory: if not, that is
-    /// tried again with the next turn.
+    /// Moves what has come over connections that both ends have ended out of the stack's buffers, as far as there is
+    /// memory; if there is not, the next turn tries again.
     fn keep_rests(&mut self) {
         for entry in self.entries.values_mut() {
             let Socket::Stream {
@@ -138,7 +139,7 @@ impl Stack {
         }
     }
 
-    /// Begins to take connections.
+    /// Makes a socket listen, with sockets of the stack for up to `backlog` connections on each network.
     pub(crate) fn listen(&mut self, id: Id, backlog: u64) -> Done<()> {
         if !(1..=BACKLOG).contains(&backlog) {
             return Err(refusal::BACKLOG);
@@ -156,16 +157,16 @@ impl Stack {
         Ok(())
     }
 
-    /// A socket of the stack that waits for a connection.
+    /// Makes a socket of the stack that waits for a connection.
     pub(super) fn listener(&mut self, which: Which, port: u16) -> Handle {
         let mut socket = stream();
-        // It is new, and the port is not 0.
+        // Cannot fail: the socket is new, and the port is not 0.
         let _ = socket.listen(port);
         socket.set_timeout(Some(HALF_OPEN));
         (which, self.net(which).sockets.add(socket))
     }
 
-    /// A connection that has come, and who is at the other end.
+    /// Accepts a connection that has come to a listening socket. Returns its socket, and the other end.
     pub(crate) fn accept(&mut self, id: Id) -> Done<(Id, Place)> {
         let entry = self.entry(id)?;
         let (holder, port) = (entry.holder, entry.port.unwrap_or(0));
@@ -192,11 +193,11 @@ impl Stack {
             confirmed: false,
             rest: None,
         };
-        // The port is the listening socket's.
+        // The port belongs to the listening socket.
         Ok((self.add(holder, None, socket), from))
     }
 
-    /// Begins to connect.
+    /// Begins to connect to `to`.
     pub(crate) fn connect(&mut self, id: Id, to: Place) -> Done<()> {
         let entry = self.entry(id)?;
         let Socket::Idle = entry.socket else {
@@ -204,7 +205,7 @@ impl Stack {
         };
         let which = self.way(to.address);
         let to = self.check_way(which, to)?;
-        // The memory that was there when the socket was opened may be somebody else's by now.
+        // The memory was reserved when the socket was opened, and may be used by somebody else.
         (self.options.reserve)(CHARGE).map_err(|_| refusal::MEMORY)?;
         let port = match self.entry(id)?.port {
             Some(port) => port,
@@ -231,7 +232,8 @@ impl Stack {
         Ok(())
     }
 
-    /// The socket of a connection, and whether it was ever there and nothing more is written.
+    /// The connection's socket of the stack, whether the connection was ever established, and whether this end has
+    /// ended its output.
     pub(crate) fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
         match self.entry(id)?.socket {
             Socket::Stream { at, made, shut, .. } => Ok((at, made, shut)),
@@ -239,7 +241,7 @@ impl Stack {
         }
     }
 
-    /// What has come over a connection; nothing at its end.
+    /// Takes bytes that have come over a connection, none at its end. `WAIT` if there are none yet.
     pub(crate) fn read(&mut self, id: Id, most: u64) -> Done<Vec<u8>> {
         let (at, made, _) = self.stream(id)?;
         if let Socket::Stream {
@@ -265,7 +267,7 @@ impl Stack {
         let state = socket.state();
         let mut bytes = Vec::with_capacity(size);
         let mut result = Ok(());
-        // What lies at the end of the ring, and at its beginning.
+        // The bytes at the end of the ring buffer, and then those at its beginning.
         while bytes.len() < size && result.is_ok() {
             result = socket.recv(|came| {
                 let taken = came.len().min(size - bytes.len());
@@ -294,7 +296,7 @@ impl Stack {
         }
     }
 
-    /// Writes to a connection: how many bytes were taken.
+    /// Writes to a connection. Returns how many bytes were taken.
     pub(crate) fn write(&mut self, id: Id, bytes: &[u8]) -> Done<u64> {
         let (at, made, shut) = self.stream(id)?;
         if shut {
@@ -316,7 +318,7 @@ impl Stack {
         }
     }
 
-    /// Nothing more will be written.
+    /// Ends the output of a connection.
     pub(crate) fn shut(&mut self, id: Id) -> Done<()> {
         let (at, made, _) = self.stream(id)?;
         if !made {
@@ -330,8 +332,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether the other end has confirmed all that was written and, if nothing more will be, that, too. If not, the
-    /// waker is woken when it has confirmed more.
+    /// Whether the other end has confirmed all that was written and, after [`Stack::shut`], the end of the output. If
+    /// not, the waker is woken when it has confirmed more.
     pub(crate) fn sent(&mut self, id: Id, waker: &Waker) -> Done<bool> {
         let Socket::Stream { at, confirmed, .. } = self.entry(id)?.socket else {
             return Err(refusal::KIND);
@@ -340,15 +342,15 @@ impl Stack {
         socket.register_send_waker(waker);
         let is_all = socket.send_queue() == 0;
         match socket.state() {
-            // Nothing waits to be sent any more: that it has arrived is what was heard before.
+            // The buffer is empty after a reset too, so only a confirmation that came before says that all has arrived.
             tcp::State::Closed if !confirmed => Err(refusal::RESET),
-            // The end is under way.
+            // The end of the output is not confirmed yet.
             tcp::State::FinWait1 | tcp::State::Closing | tcp::State::LastAck => Ok(false),
             _ => Ok(is_all),
         }
     }
 
-    /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
+    /// Closes a connection. It is over some time later; at once if none was made or if this is `hard`.
     pub(super) fn close_stream(
         &mut self,
         (holder, at): (Holder, Handle),
@@ -371,15 +373,16 @@ impl Stack {
         });
     }
 
-    /// Makes room for a connection more that is being closed, for who holds that: gives one up if there are as many as
-    /// there may be.
+    /// Makes room for another closed connection of this holder: resets or forgets one if there are as many as there may
+    /// be.
     fn room_to_close(&mut self, holder: Holder) {
         let mut all = Vec::with_capacity(self.closing.len());
         for index in 0..self.closing.len() {
             let Closing { holder, at, .. } = self.closing[index];
             all.push((index, holder.party(), self.tcp(at).state()));
         }
-        // Those that were given up go with the next turn, when the other ends have been told, unless they are too many.
+        // Reset connections go with the next turn, when their other ends have been told, unless there are too many of
+        // them.
         let given_up = all.iter().find(|(.., state)| *state == tcp::State::Closed);
         if let Some((index, ..)) = given_up.filter(|_| all.len() >= 2 * CLOSING_MOST) {
             return self.forget_closing(*index);
@@ -388,15 +391,15 @@ impl Stack {
         if all.len() < CLOSING_MOST {
             return;
         }
-        // Those that only wait for stragglers first: nobody has to be told.
+        // Connections in TIME-WAIT go first: no other end has to be told.
         if let Some((index, ..)) = all
             .iter()
             .find(|(.., state)| *state == tcp::State::TimeWait)
         {
             return self.forget_closing(*index);
         }
-        // Then those of the party that has most: what others have sent and closed is not given up for it. Of as many,
-        // the one that closes is first, then who has closed first.
+        // Then one of the party that has most, so that what other parties have sent and closed is not lost for it.
+        // Among equals that is the party of `holder`, then the one that has closed first.
         let count = |party| all.iter().filter(|(_, its, _)| *its == party).count();
         let parties = all.iter().rev().map(|(_, its, _)| *its);
         let most = parties.max_by_key(|its| (count(*its), *its == holder.party()));
@@ -407,7 +410,7 @@ impl Stack {
         }
     }
 
-    /// Nothing is left of a connection that was being closed. The others stay in the order in which they were closed.
+    /// Removes a closed connection that is over. The others stay in the order in which they were closed.
     fn forget_closing(&mut self, index: usize) {
         let Closing { at, port, .. } = self.closing.remove(index);
         self.net(at.0).sockets.remove(at.1);
@@ -415,7 +418,7 @@ impl Stack {
     }
 }
 
-/// Whether a connection has come to a socket that listens.
+/// Whether a connection has come to a listening socket.
 pub(super) fn has_come(socket: &tcp::Socket<'_>) -> bool {
     socket.may_recv() || socket.may_send() || socket.can_recv()
 }

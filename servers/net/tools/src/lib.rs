@@ -1,4 +1,4 @@
-//! What the programs for the network share: how they end when something goes wrong.
+//! What the programs for the network share: sessions, names, and messages when something goes wrong.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -9,12 +9,12 @@ use core::net::IpAddr;
 use rt::net::Network;
 use rt::Error;
 
-/// Why a program did not do what it was asked for.
+/// Why a program could not do what it was asked to do.
 #[derive(Debug)]
 pub enum Failure {
-    /// It was asked for nothing that there is.
+    /// The arguments are wrong.
     Usage,
-    /// A sentence.
+    /// A sentence that says why.
     Because(String),
 }
 
@@ -24,7 +24,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A session with the network.
+/// Opens a session with the network server.
 pub fn open() -> Result<Network, Failure> {
     Network::open().map_err(|error| match error {
         Error::NotFound => Failure::Because("there is no network: run --net user".to_string()),
@@ -32,7 +32,7 @@ pub fn open() -> Result<Network, Failure> {
     })
 }
 
-/// Says why a request was refused.
+/// Turns errors into the network server's sentences.
 pub trait Explain<T> {
     /// The result, with the network's sentence if it is an error.
     fn explain(self, net: &mut Network) -> Result<T, Failure>;
@@ -50,7 +50,7 @@ pub fn resolve(net: &mut Network, name: &str) -> Result<IpAddr, Failure> {
     all.first().copied().ok_or(Error::NotFound.into())
 }
 
-/// The status that a program ends with, after it has said what went wrong.
+/// Prints what went wrong, and returns the program's exit status.
 pub fn end(program: &str, usage: &str, done: Result<(), Failure>) -> u8 {
     match done {
         Ok(()) => 0,

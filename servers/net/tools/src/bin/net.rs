@@ -1,5 +1,5 @@
-//! `net`: the machine's addresses and what went over its network. `net up` waits until it has an address there,
-//! and tells Linux programs whom they ask for names.
+//! `net`: shows the machine's addresses and counters of frames. `net up` waits until the machine has an address in its
+//! network, and writes the servers of names down for Linux programs.
 #![no_std]
 #![no_main]
 
@@ -17,7 +17,7 @@ const USAGE: &str = "\
 usage: net            addresses, router, frames
        net up [S]     wait for an address, at most S seconds (10)";
 
-/// How often is looked for an address, in nanoseconds.
+/// The pause between two looks for an address, in nanoseconds.
 const PAUSE: u64 = 10_000_000;
 
 fn show() -> Result<(), Failure> {
@@ -36,10 +36,10 @@ fn show() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where Linux programs look for whom they ask for names.
+/// The file in which Linux programs find the servers of names.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Writes down who is asked for names, if somebody is, and nobody has written anything there.
+/// Writes the servers of names to that file, if there are any and the file does not exist.
 fn tell_resolver(net: &mut Network) -> Result<(), Failure> {
     let servers = net.names().explain(net)?;
     if servers.is_empty() || fs::stat(RESOLVER, true).is_ok() {

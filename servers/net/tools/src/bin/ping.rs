@@ -1,4 +1,4 @@
-//! `ping`: asks whether somebody is there.
+//! `ping`: sends echo requests to a machine and shows its replies.
 #![no_std]
 #![no_main]
 
@@ -11,10 +11,10 @@ use rt::{println, time};
 rt::entry!(main);
 
 const USAGE: &str = "usage: ping HOST [COUNT]";
-/// How long it waits for an answer, and between two questions, in nanoseconds.
+/// How long it waits for a reply, and the pause between two requests, in nanoseconds.
 const PATIENCE: u64 = 1_000_000_000;
 const PAUSE: u64 = 200_000_000;
-/// What is sent.
+/// The data in each request.
 const CONTENT: [u8; 56] = [0x2a; 56];
 
 fn ping(host: &str, count: u16) -> Result<(), Failure> {

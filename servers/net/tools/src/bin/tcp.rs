@@ -1,4 +1,4 @@
-//! `tcp`: standard input to a connection, and the connection to standard output.
+//! `tcp`: copies standard input to a connection, and the connection to standard output.
 #![no_std]
 #![no_main]
 
@@ -21,18 +21,19 @@ Standard input is sent, a line or a block at a time; what comes goes to standard
 
 /// Bytes that are moved at a time.
 const PIECE: usize = 16 * 1024;
-/// How long it tries to connect, and how often, in nanoseconds.
+/// How long it tries to connect, and the pause between two attempts, in nanoseconds.
 const PATIENCE: u64 = 60_000_000_000;
 const PAUSE: u64 = 100_000_000;
 
-/// Writes what has come to standard output; whether the other end has closed.
+/// Writes what has come to standard output. Returns whether the other end has closed.
 fn take(net: &mut Network, socket: Socket, buffer: &mut [u8]) -> Result<bool, Failure> {
     let length = net.read(socket, buffer).explain(net)?;
     io::write(&buffer[..length])?;
     Ok(length == 0)
 }
 
-/// Both ways, until both ends are done, and the other one has all that was sent: the machine may be switched off next.
+/// Copies both ways until both ends are done and the other end has confirmed all that was sent, since the machine may
+/// be switched off next.
 fn carry(net: &mut Network, socket: Socket) -> Result<(), Failure> {
     let (mut buffer, mut input) = (vec![0; PIECE], vec![0; PIECE]);
     let mut closed = false;
@@ -43,7 +44,7 @@ fn carry(net: &mut Network, socket: Socket) -> Result<(), Failure> {
         }
         let mut rest = &input[..length];
         while !rest.is_empty() {
-            // The other end may not read before it has been read.
+            // The other end may read no more before its own data has been read.
             let wanted = if closed { 0 } else { 1 << socket };
             let (readable, writable) = net
                 .wait(wanted, 1 << socket, rt::net::ALWAYS)
