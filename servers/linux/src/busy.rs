@@ -1,10 +1,11 @@
-//! Files that are executed, and files that are open for writing: as in Linux, none is both (`ETXTBSY`).
+//! Files that are being executed, and files that are open for writing: as in Linux, no file is both (`ETXTBSY`).
 //!
-//! A memory holds an [`Executed`] of the file that its program came from, which keeps that open, so that its number is
-//! no other file's. The last one that goes says so by itself, however the process ended. Descriptions are counted by
-//! file, and those that may be written. So each question is one look into a table.
+//! The memory of a program holds an [`Executed`] of its executable file. It keeps the file open, so that the inode
+//! number is not used again. When the last [`Executed`] of a file is dropped, the file is put on a list to be closed,
+//! however the process ended. File descriptions, and the writable ones among them, are counted by file, so each
+//! question is one look-up.
 //!
-//! Only the program itself is protected, as in Linux: no interpreter, no script, no library once it is mapped.
+//! Only the program itself is protected, as in Linux, not its interpreter, a script, or a library that has been mapped.
 
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
@@ -19,7 +20,7 @@ use crate::process::{Description, Kind};
 use crate::system::System;
 use services::fs::ON_DISK;
 
-/// That a file is executed, by whoever has this.
+/// Marks a file as executed as long as somebody holds this.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Executed {
     ino: u64,
@@ -40,15 +41,16 @@ impl Drop for Executed {
     }
 }
 
-/// Who has a file.
+/// How a file is in use.
 #[derive(Debug, Default)]
 struct Had {
     executed: Weak<Executed>,
-    /// How many descriptions it has.
+    /// Number of file descriptions.
     open: usize,
-    /// How many of them may be written.
+    /// How many of them are writable.
     written: usize,
-    /// How many of them were opened by another one's descriptor, for which the file system was not asked.
+    /// How many of them were opened through another file description of the file (`/proc/self/fd/N`), without the file
+    /// system being asked.
     shared: usize,
 }
 
@@ -62,24 +64,24 @@ impl Had {
     }
 }
 
-/// What is known of such files.
+/// The files in use.
 #[derive(Debug, Default)]
 pub struct Busy {
-    /// Those that somebody has.
+    /// The files that have a file description or are executed, by inode.
     files: BTreeMap<u64, Had>,
-    /// Files that the last one has ceased to execute, each to be closed once.
+    /// Files whose last [`Executed`] has been dropped, each to be closed once.
     ended: Rc<RefCell<Vec<u64>>>,
-    /// The last names of those of them that have none any more, and had these when somebody had them. Apart, since most files
-    /// have a name and come and go with every `open` and `close`.
+    /// The last names of files in use that have lost all their names. Kept apart from `files`, since most files have a
+    /// name, and their entries come and go with every `open` and `close`.
     lost: BTreeMap<u64, Box<str>>,
 }
 
-/// Most names that are kept of files that have lost them, and most bytes of one.
+/// Most entries of [`Busy::lost`], and most bytes of a name in it.
 const MAX_LOST: (usize, usize) = (1024, 255);
 
 impl Busy {
-    /// A file, which is open, is executed from now on; and whether it was not before. Then it is closed when nobody
-    /// executes it any more, and the caller does not close it.
+    /// Marks an open file as executed. Returns whether it was not executed before: in that case the file is closed when
+    /// nobody executes it any more, and the caller must not close it.
     pub fn execute(&mut self, ino: u64) -> (Rc<Executed>, bool) {
         let had = self.files.entry(ino).or_default();
         if let Some(executed) = had.executed.upgrade() {
@@ -99,25 +101,25 @@ impl Busy {
         self.files.get(&ino).is_some_and(Had::is_executed)
     }
 
-    /// How many descriptions of the file may be written.
+    /// Number of writable file descriptions of the file.
     #[must_use]
     pub fn writers(&self, ino: u64) -> usize {
         self.files.get(&ino).map_or(0, |had| had.written)
     }
 
-    /// How many descriptions a file has.
+    /// Number of file descriptions of the file.
     #[must_use]
     pub fn descriptions(&self, ino: u64) -> usize {
         self.files.get(&ino).map_or(0, |had| had.open)
     }
 
-    /// Whether a file has a description, or somebody executes it.
+    /// Whether the file has a file description or is executed.
     #[must_use]
     pub fn is_open(&self, ino: u64) -> bool {
         self.files.get(&ino).is_some_and(Had::is_had)
     }
 
-    /// Whether somebody has a file, on the disk or in memory.
+    /// Whether any file on the disk (`on_disk`) or in memory is in use.
     #[must_use]
     pub fn has_any(&self, on_disk: bool) -> bool {
         match on_disk {
@@ -126,7 +128,7 @@ impl Busy {
         }
     }
 
-    /// A file has lost its last name. It is kept for those who have the file, unless there are very many of such.
+    /// Keeps the last name that a file has lost, if the file is in use and there is room for it.
     pub fn lose_name(&mut self, ino: u64, name: &str) {
         let (most, longest) = MAX_LOST;
         if self.is_open(ino) && self.lost.len() < most && name.len() <= longest {
@@ -134,13 +136,13 @@ impl Busy {
         }
     }
 
-    /// The last name of a file that has none any more, if it is known.
+    /// The last name of a file that has lost all its names, if it was kept.
     #[must_use]
     pub fn lost_name(&self, ino: u64) -> Option<&str> {
         self.lost.get(&ino).map(|name| &**name)
     }
 
-    /// There is one more description.
+    /// Counts a new file description.
     pub fn opened(&mut self, description: &Description) {
         if let Some(ino) = description.ino() {
             let had = self.files.entry(ino).or_default();
@@ -149,12 +151,13 @@ impl Busy {
         }
     }
 
-    /// One of the descriptions of the file was opened by a descriptor of another one: the file system knows nothing of it.
+    /// Notes that one of the file descriptions of the file was opened through another one, without the file system
+    /// being asked.
     pub fn shared(&mut self, ino: u64) {
         self.files.entry(ino).or_default().shared += 1;
     }
 
-    /// A description is gone: whether the file system is to be told.
+    /// Counts a closed file description off. Returns whether the file system is to be asked to close the file.
     pub fn closed(&mut self, description: &Description) -> bool {
         let Some(ino) = description.ino() else {
             return false;
@@ -164,7 +167,8 @@ impl Busy {
             had.open -= 1;
             had.written -= usize::from(writes_file(description));
             if had.shared > 0 {
-                // Whichever goes first: as many stay open as there are descriptions, but one.
+                // It does not matter which of them is closed first: the file system has been asked to open the file
+                // once fewer.
                 had.shared -= 1;
                 is_told = false;
             }
@@ -172,7 +176,7 @@ impl Busy {
         is_told
     }
 
-    /// Changes who has a file, which is not known any more if that is nobody.
+    /// Changes the entry of a file, and removes it if the file is not in use any more.
     fn give_up(&mut self, ino: u64, change: impl FnOnce(&mut Had)) {
         if let Entry::Occupied(mut file) = self.files.entry(ino) {
             change(file.get_mut());
@@ -185,14 +189,14 @@ impl Busy {
         }
     }
 
-    /// Whether a file is to be closed that nobody executes any more.
+    /// Whether files that nobody executes any more are still to be closed.
     #[must_use]
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.ended.borrow().is_empty()
     }
 
-    /// How many files are executed, and how many descriptions may be written.
+    /// Number of executed files, and of writable file descriptions.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
         let executed = self.files.values().filter(|had| had.is_executed());
@@ -201,13 +205,14 @@ impl Busy {
     }
 }
 
-/// Whether somebody can write to a file by it.
+/// Whether the file description allows writing to a regular file.
 pub(crate) fn writes_file(description: &Description) -> bool {
     matches!(description.kind, Kind::File { .. }) && description.writable()
 }
 
 impl System {
-    /// Whether somebody could write to a file: it is open so, or mapped. (Who executes it waits until it has been written back.)
+    /// Whether a process can still write to the file: it is open for writing, or mapped writable. A file that is open
+    /// only because its object is still to be written back does not count; `execve` waits for that.
     #[must_use]
     pub fn is_written(&self, ino: u64) -> bool {
         match self.busy.writers(ino) {
@@ -217,7 +222,7 @@ impl System {
         }
     }
 
-    /// Closes files that nobody executes any more.
+    /// Closes the files that nobody executes any more.
     pub fn settle_executed(&mut self, host: &mut dyn Host) {
         let ended = core::mem::take(&mut *self.busy.ended.borrow_mut());
         for ino in ended {

@@ -1,4 +1,4 @@
-//! Descriptors that count: `eventfd` and `timerfd`.
+//! File descriptors that count: `eventfd` and `timerfd`.
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EAGAIN, EFAULT, EINVAL};
@@ -9,7 +9,7 @@ use crate::timer::sooner;
 use crate::wire::{u64_at, Writer};
 use linux_raw_sys::general as linux;
 
-/// The highest value of an event.
+/// The highest value of an `eventfd`.
 const MOST: u64 = u64::MAX - 1;
 /// `EFD_SEMAPHORE`.
 const SEMAPHORE: u32 = 1;
@@ -59,9 +59,9 @@ pub fn timerfd_create(c: &mut Caller, clock: u32, flags: u32) -> Result {
     install(c, counter, flags)
 }
 
-/// What a timer says of itself: how long it takes until it goes off, and after how long again.
+/// `struct itimerspec` of a timer: its interval, and the time that is left until it expires.
 fn setting(now: u64, next: Option<u64>, interval: u64) -> alloc::vec::Vec<u8> {
-    // One that has gone off and was not read goes off at a multiple of its interval.
+    // A periodic timer that has expired unread expires again at a multiple of its interval.
     let left = next.map_or(0, |next| match next.checked_sub(now) {
         Some(left) => left.max(1),
         None if interval == 0 => 0,
@@ -73,7 +73,7 @@ fn setting(now: u64, next: Option<u64>, interval: u64) -> alloc::vec::Vec<u8> {
         .done()
 }
 
-/// The identity, clock, next time and interval of a timer.
+/// The identity, clock, next expiration and interval of a `timerfd`.
 fn timer(c: &Caller, fd: u32) -> Result<(u64, u32, Option<u64>, u64)> {
     match &c.p.files.get(fd)?.kind {
         Kind::Counter {
@@ -128,7 +128,7 @@ pub fn timerfd_settime(c: &mut Caller, fd: u32, flags: u32, new: u64, old: u64) 
     Ok(0)
 }
 
-/// Reads what has been counted, and counts anew.
+/// `read` of an `eventfd` or `timerfd`: returns the count, and resets it (a semaphore counts down by 1).
 pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64) -> Result {
     if length < 8 {
         return Err(EINVAL.into());
@@ -158,7 +158,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64) -> Result {
     Ok(8)
 }
 
-/// Adds to an event.
+/// `write` of an `eventfd`: adds to its count.
 pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Result {
     let at = ranges.iter().find(|(_, length)| *length != 0);
     let (address, length) = *at.ok_or(EINVAL)?;
@@ -193,7 +193,7 @@ pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Resu
 }
 
 impl Counter {
-    /// Whether one from a checkpoint makes sense.
+    /// Whether a counter from a checkpoint image is valid.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         match self {
@@ -207,7 +207,7 @@ impl Counter {
         }
     }
 
-    /// When it goes off next, on the process's clock.
+    /// The next expiration of a timer, on the process's clock.
     #[must_use]
     pub const fn goes_off(&self) -> Option<u64> {
         match self {
@@ -216,8 +216,9 @@ impl Counter {
         }
     }
 
-    /// The date is later by so much than the process's clock, which is `now`, than it was, since that has stood still:
-    /// what was set to a date goes off at that. What has gone off has done so, also where it is earlier.
+    /// Adjusts a timer that was set to a date to a process clock that has stood still: the date has advanced by `later`
+    /// nanoseconds more than the clock, which reads `now`. A timer that has expired stays expired, also if the date has
+    /// gone back.
     pub fn keep_date(&mut self, now: u64, later: i64) {
         if let Counter::Timer {
             next: Some(next),
@@ -241,7 +242,7 @@ impl Counter {
         }
     }
 
-    /// Takes what has been counted.
+    /// Takes the count: 0 if a `read` has to wait.
     fn take(&mut self, now: u64) -> u64 {
         match self {
             Counter::Event { count, semaphore } => {
@@ -268,7 +269,7 @@ impl Counter {
 mod tests {
     use super::*;
 
-    /// The times come from an image.
+    /// Such times can come from a checkpoint image.
     #[test]
     fn a_timer_that_went_off_as_often_as_can_be_counted_is_told() {
         let mut timer = Counter::Timer {

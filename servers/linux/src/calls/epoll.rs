@@ -1,4 +1,4 @@
-//! `epoll`, and signals that are read (`signalfd`).
+//! `epoll`, and signals that are read from a file descriptor (`signalfd`).
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::wire::{u32_at, u64_at, Writer};
 const EVENT: u64 = 12;
 /// Most events of one call.
 const MOST: i32 = i32::MAX / EVENT as i32;
-/// Bytes of what is read of a signal.
+/// Bytes of `struct signalfd_siginfo`.
 const SIGNAL: usize = 128;
 
 fn install(c: &mut Caller, fd: u32, kind: Kind, flags: u32) -> Result {
@@ -44,7 +44,7 @@ pub fn create(c: &mut Caller, flags: u32) -> Result {
     install(c, fd, Kind::Epoll { id }, flags)
 }
 
-/// The instance behind a descriptor.
+/// The `epoll` instance behind a file descriptor.
 fn instance(c: &Caller, fd: u32) -> Result<u64> {
     match c.p.files.get(fd)?.kind {
         Kind::Epoll { id } => Ok(id),
@@ -95,12 +95,13 @@ pub fn control(c: &mut Caller, epoll: u32, operation: u32, fd: u32, event: u64) 
         }
         _ => return Err(EINVAL.into()),
     };
-    // What is ready now is told of, also to who watches for edges.
+    // A description that is ready already is reported, also to edge-triggered watches.
     c.s.may_be_ready(id, watch);
     Ok(0)
 }
 
-/// Asks what becomes ready without anybody's doing, and notes what may change.
+/// Polls the watches whose descriptions become ready without an event (timers, signals, nested instances), and notes in
+/// `changes` what can make them ready.
 fn ask(c: &mut Caller, epoll: u64, changes: &mut Changes) {
     if !changes.asked.insert(epoll) {
         return;
@@ -120,7 +121,8 @@ fn ask(c: &mut Caller, epoll: u64, changes: &mut Changes) {
                 if !is_ready {
                     changes.until(counter.goes_off());
                 }
-                // It is never what a watch has seen to which nothing has happened, also where it was due at the clock's start.
+                // At least 1: 0 is what a watch that has reported nothing has seen, also if the timer expired at time 0
+                // of the clock.
                 is_ready.then(|| counter.goes_off().unwrap_or(0).max(1))
             }
             Kind::Signals { mask, .. } => signalled(c, *mask),
@@ -137,8 +139,8 @@ fn ask(c: &mut Caller, epoll: u64, changes: &mut Changes) {
     }
 }
 
-/// Takes those that are ready out of the list of an instance, at most so many, and with them those that are not: the
-/// number of each watch, its events, and what is said of it.
+/// Takes watches off the ready list of an instance, until `most` ready ones are found; those that prove not to be ready
+/// are dropped from the list. For each ready watch: its number, its events, and its `data`.
 fn take(c: &mut Caller, epoll: u64, most: usize, changes: &mut Changes) -> Vec<(u64, u32, u64)> {
     let mut found = Vec::new();
     for _ in 0..c.s.epolls.listed(epoll) {
@@ -166,7 +168,7 @@ fn put_back(c: &mut Caller, epoll: u64, found: &[(u64, u32, u64)]) {
     }
 }
 
-/// Whether something that an instance watches is ready.
+/// Whether any watch of an instance is ready.
 pub fn is_ready(c: &mut Caller, epoll: u64, changes: &mut Changes) -> bool {
     if let Some(known) = changes.known.get(&epoll) {
         return *known;
@@ -178,7 +180,7 @@ pub fn is_ready(c: &mut Caller, epoll: u64, changes: &mut Changes) -> bool {
     !found.is_empty()
 }
 
-/// `epoll_wait`, `epoll_pwait` and `epoll_pwait2`: `timeout` in nanoseconds, `None` for ever.
+/// `epoll_wait`, `epoll_pwait` and `epoll_pwait2`. `timeout` is in nanoseconds, `None` waits for ever.
 pub fn wait(c: &mut Caller, fd: u32, address: u64, most: i32, timeout: Option<u64>) -> Result {
     if !(1..=MOST).contains(&most) {
         return Err(EINVAL.into());
@@ -194,7 +196,7 @@ pub fn wait(c: &mut Caller, fd: u32, address: u64, most: i32, timeout: Option<u6
     ask(c, epoll, &mut changes);
     let found = take(c, epoll, most as usize, &mut changes);
     if found.is_empty() {
-        // What it watches need not be named: whatever happens to that happens to it.
+        // The keys of the watched descriptions are not needed: their events wake the instance.
         changes.keys = Vec::from([Key::Epoll(epoll)]);
         changes.events = linux::EPOLLIN;
         return changes.wait(c, timeout);
@@ -235,14 +237,15 @@ pub fn pwait2(c: &mut Caller, [fd, address, most, timeout, mask, size]: [u64; 6]
     wait(c, fd as u32, address, most as i32, timeout)
 }
 
-/// A timeout in milliseconds; a negative one means for ever.
+/// A timeout in milliseconds as nanoseconds; `None`, for ever, if it is negative.
 pub fn milliseconds(timeout: i32) -> Option<u64> {
     u64::try_from(timeout).ok().map(|ms| ms * 1_000_000)
 }
 
 // --- Signals that are read ---
 
-/// If signals of the mask can be taken by the task: how many have ever been sent. That it waits for them is noted.
+/// If the task has pending signals of the mask: how many signals have ever been sent to it and its process. Notes that
+/// the task awaits these signals.
 pub fn signalled(c: &mut Caller, mask: u64) -> Option<u64> {
     c.p.task.awaits |= mask;
     let own = &c.p.task.signals.pending;
@@ -278,7 +281,7 @@ pub fn signalfd(c: &mut Caller, fd: i32, mask: u64, size: u64, flags: u32) -> Re
     Ok(fd as u64)
 }
 
-/// Reads signals: takes as many as there are and as have room.
+/// `read` of a `signalfd`: takes as many pending signals as fit into `length` bytes.
 pub fn read_signals(
     c: &mut Caller,
     (id, mask): (u64, u64),
@@ -315,7 +318,7 @@ pub fn read_signals(
             .u32(origin.code as u32)
             .u32(pid)
             .u32(uid)
-            // The descriptor; the band behind the timer; and the trap.
+            // In order: `ssi_fd`, `ssi_tid`, `ssi_band`, `ssi_overrun`, `ssi_trapno`.
             .u32(0)
             .u32(timer)
             .u32(0)

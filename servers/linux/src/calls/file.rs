@@ -1,4 +1,4 @@
-//! Calls on descriptors.
+//! Calls on file descriptors.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -28,7 +28,7 @@ use services::fs::Listed;
 
 /// Most bytes of one read or write, as in Linux.
 const MAX_TRANSFER: u64 = 0x7fff_f000;
-/// Most bytes that are asked for at once.
+/// Most bytes of one request to the file server.
 const CHUNK: usize = proto::MAX_BULK;
 /// Largest offset.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -36,9 +36,9 @@ pub const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Where a transfer begins.
 #[derive(Clone, Copy)]
 enum Position {
-    /// At the description's offset, which advances.
+    /// At the file description's offset, which advances.
     Shared(u64),
-    /// At an offset that the call names.
+    /// At an offset that the call names, which does not advance.
     Given(u64),
 }
 
@@ -61,14 +61,14 @@ impl Position {
 
 fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
     if let Position::Shared(_) = position {
-        // Zeros do not end; what comes behind the largest offset has none.
+        // `/dev/zero` has no end, but no offset is above the largest one.
         c.p.files.get_mut(fd)?.offset = end.min(MAX_OFFSET);
     }
     Ok(())
 }
 
-/// Most bytes that one step moves from or to this file: if it is on a disk, those of one request, so that nothing is
-/// kept of a call but that.
+/// Most bytes that one step moves from or to this file. For a file on the disk these are the bytes of one request, so
+/// that no earlier request of a step has to be remembered while the call waits for the next one.
 #[must_use]
 pub const fn step_of(ino: u64) -> u64 {
     match ino & services::fs::ON_DISK {
@@ -77,7 +77,7 @@ pub const fn step_of(ino: u64) -> u64 {
     }
 }
 
-/// Reads the file from `offset` on, as much as `into` takes or the file has.
+/// Reads from `offset` on, until `into` is full or the file ends; returns the number of bytes.
 pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -110,7 +110,7 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
     }
     let position = position(&description, at)?;
     let flags = description.flags;
-    // What is there at once, or a stream.
+    // A source that never waits, or a stream.
     let from = match &description.kind {
         Kind::Directory { .. } | Kind::Folder(_) => return Err(EISDIR.into()),
         Kind::File { ino } => Ok(Source::File(*ino)),
@@ -125,17 +125,17 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
     }
     let from = match from {
         Ok(from) => from,
-        // Who asks for nothing takes nothing, though a message may be there without a byte.
+        // A read of 0 bytes must not take a message, not even an empty one.
         Err(Kind::Socket { .. }) if length_of(ranges) == 0 => return Ok(0),
         Err(Kind::Socket { .. }) => return super::socket::read(c, fd, ranges),
         Err(stream) => {
-            // A console gives a line at a time, an `eventfd` its number: into the first range that is not empty.
+            // A console returns one line, an `eventfd` one number: into the first range that is not empty.
             let is_first = |range: &(u64, u64)| range.1 != 0;
             let at = ranges.iter().position(is_first).unwrap_or(0);
             let (address, length) = *ranges.get(at).unwrap_or(&(0, 0));
             let done = read_stream(c, fd, &stream, flags, address, length)?;
             return match stream {
-                // A pipe gives what there is.
+                // A pipe fills the other ranges, too, as far as it has bytes.
                 Kind::Pipe { id, pipe, .. } if done == length => {
                     Ok(done + super::pipe::read_more(c, (id, &pipe), &ranges[at..]))
                 }
@@ -154,7 +154,7 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
     }
 }
 
-/// Reads what there is at the moment.
+/// Reads from a stream what it has at the moment; waits if that is nothing.
 fn read_stream(
     c: &mut Caller,
     fd: u32,
@@ -197,19 +197,19 @@ fn read_stream(
     }
 }
 
-/// What bytes come from that are there at once.
+/// A source of bytes that is read by offset.
 #[derive(Clone, Copy)]
 enum Source {
     /// A file, by its inode.
     File(u64),
-    /// A text, by its descriptor.
+    /// A generated text (of `/proc` and the like), by its file descriptor.
     Text(u32),
     Zeros,
     Random,
 }
 
 impl Source {
-    /// Most bytes of one step. Each random byte takes some sixty instructions.
+    /// Most bytes of one step. A random byte costs about sixty instructions.
     const fn step(self) -> u64 {
         match self {
             Source::Random => STEP / 16,
@@ -218,7 +218,7 @@ impl Source {
         }
     }
 
-    /// Fills `into` with the bytes from `offset` on: how many there are.
+    /// Fills `into` with the bytes from `offset` on; returns how many there were.
     fn read(self, c: &mut Caller, offset: u64, into: &mut [u8]) -> Result<usize> {
         match self {
             Source::File(ino) => {
@@ -239,8 +239,9 @@ impl Source {
     }
 }
 
-/// Moves the next bytes of a call into memory, as many as one step does. The source's `offset` is the call's first one, or (`advances`)
-/// behind what it has moved so far. How much that is now, the offset behind it, and whether the call goes on.
+/// Reads the next step of a call into the program's memory. `offset` is the source's offset at the first byte of the
+/// call or, if `advances`, at the first byte of this step. Returns the number of bytes that the call has moved so far,
+/// the offset behind them, and whether the call goes on.
 fn move_in(
     c: &mut Caller,
     from: Source,
@@ -265,7 +266,7 @@ fn move_in(
             Err(Stop::Errno(_)) if done > 0 => 0,
             Err(stop) => return Err(stop),
         };
-        // What there is decides how much of the ranges must be there.
+        // Only the ranges that receive bytes have to be writable.
         let moved = scatter(c, ranges, done, &chunk[..got])?;
         if moved < got && done + moved as u64 == 0 {
             return Err(EFAULT.into());
@@ -288,12 +289,12 @@ pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
     }
 }
 
-/// How many bytes several ranges have together.
+/// Number of bytes of several ranges.
 pub(super) fn length_of(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|range| range.1).sum()
 }
 
-/// The pieces of several ranges that have `length` bytes from byte `from` on.
+/// The parts of several ranges that hold their bytes `from` to `from + length`, as addresses and lengths.
 pub(crate) fn pieces(
     ranges: &[(u64, u64)],
     from: u64,
@@ -309,7 +310,8 @@ pub(crate) fn pieces(
     })
 }
 
-/// Writes the bytes into several ranges, from their byte `from` on: how many, up to what may not be written.
+/// Writes the bytes into several ranges, from their byte `from` on; returns how many, up to the first part that is not
+/// writable.
 pub(super) fn scatter(
     c: &mut Caller,
     ranges: &[(u64, u64)],
@@ -327,7 +329,8 @@ pub(super) fn scatter(
     Ok(done)
 }
 
-/// Fills `into` from several ranges, from their byte `from` on: how many bytes, up to what may not be read.
+/// Fills `into` from several ranges, from their byte `from` on; returns how many bytes, up to the first part that is
+/// not readable.
 pub(super) fn gather(
     c: &mut Caller,
     ranges: &[(u64, u64)],
@@ -345,12 +348,12 @@ pub(super) fn gather(
     Ok(done)
 }
 
-/// Whether a signal would not stop the caller, because it blocks or ignores it.
+/// Whether the caller blocks or ignores the signal, so that it would not stop the caller.
 pub fn cannot_stop(c: &Caller, signal: u32) -> bool {
     c.p.task.signals.mask & bit(signal) != 0 || c.p.actions.ignores(signal)
 }
 
-/// Who is not of the foreground group is stopped by the signal before it uses the console.
+/// Fails, or stops the caller by the signal, unless its process group is in the foreground of the console.
 fn in_foreground(c: &mut Caller, signal: u32) -> Result<()> {
     let ignores = cannot_stop(c, signal);
     match c.s.check_foreground(c.p.task.pid, signal, ignores) {
@@ -360,7 +363,7 @@ fn in_foreground(c: &mut Caller, signal: u32) -> Result<()> {
     }
 }
 
-/// The call waits for the console, unless its description says that it must not.
+/// Parks the call until something happens at the console. Errors: `EAGAIN` with `O_NONBLOCK`.
 fn blocked(flags: u32) -> Result {
     if flags & open_flags::NONBLOCK != 0 {
         return Err(EAGAIN.into());
@@ -373,7 +376,8 @@ pub fn write(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>
     write_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at, true)
 }
 
-/// Writes several ranges one after the other, as one write. A message without a byte is one if it `is_one` range.
+/// Writes several ranges one after the other, as one write. An empty message is sent to a socket only if `is_one`
+/// (`write`, not `writev`).
 fn write_vector(
     c: &mut Caller,
     fd: u32,
@@ -423,7 +427,7 @@ fn write_vector(
     }
 }
 
-/// Writes the next [`STEP`] bytes of several ranges to a file.
+/// Writes the next step of a call to a file, at most [`step_of`] bytes.
 fn write_to_file(
     c: &mut Caller,
     fd: u32,
@@ -437,7 +441,7 @@ fn write_to_file(
         return Ok(done);
     }
     let mut done = c.progress().min(total);
-    // Also `pwrite` appends then, on Linux.
+    // As on Linux, `pwrite` appends, too, if the file is open with `O_APPEND`.
     let append = flags & open_flags::APPEND != 0;
     let mut end = match position {
         Position::Shared(offset) => offset,
@@ -492,8 +496,9 @@ fn write_to_file(
     }
 }
 
-/// A call that writes to a file has written all that it will, which is so much. If that is to be durable before it returns, this
-/// is done in a turn of its own ([`made_durable`]), which no signal cuts short: so no call is made durable twice.
+/// The result of a call that has written all that it will write to the file, `done` bytes. If the file is open with
+/// `O_DSYNC` and on the disk, the data is made durable in a turn of its own ([`made_durable`]), which no signal cuts
+/// short, so that this is done once.
 fn is_written(c: &mut Caller, ino: u64, flags: u32, done: u64) -> Result {
     if done == 0 || flags & open_flags::DSYNC == 0 || ino & services::fs::ON_DISK == 0 {
         return Ok(done);
@@ -502,7 +507,8 @@ fn is_written(c: &mut Caller, ino: u64, flags: u32, done: u64) -> Result {
     Err(c.turn(done))
 }
 
-/// How much a call has written to a file for which nothing is left to be done but to make it durable, which this does.
+/// If the call has written everything and only has to make it durable: does that, and returns the number of bytes
+/// written.
 fn made_durable(c: &mut Caller, ino: u64) -> Result<Option<u64>> {
     let done = c.progress();
     if !c.p.task.wait.is_some_and(|wait| wait.is_written) {
@@ -512,7 +518,7 @@ fn made_durable(c: &mut Caller, ino: u64) -> Result<Option<u64>> {
     Ok(Some(done))
 }
 
-/// Writes the next [`STEP`] bytes of several ranges to the memory of the task with this number.
+/// Writes the next [`STEP`] bytes of several ranges to the memory of the task with this number (`/proc/N/mem`).
 fn write_to_memory(
     c: &mut Caller,
     fd: u32,
@@ -549,7 +555,7 @@ fn write_to_memory(
     }
 }
 
-/// Writes to a file; returns how much, and the offset behind it.
+/// Writes to a file with one request; returns how many bytes were written, and the offset behind them.
 pub fn write_file(
     c: &mut Caller,
     ino: u64,
@@ -576,14 +582,14 @@ pub fn write_file(
             Ok((length, offset.saturating_add(length)))
         }
         Ok(_) => Err(EIO.into()),
-        // The files are in memory: when that is out, the device is full.
+        // Files in memory are limited by free memory only, so the program is told that the device is full.
         Err(proto::Error::NoMemory) => Err(ENOSPC.into()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Writes to the console, which takes as much as fits at the moment. The write is complete when
-/// all is taken; how much that is so far is kept with the call.
+/// Writes to the console, which takes as much as fits at the moment. The call returns when the console has taken
+/// everything; until then its [`Wait`](crate::process::Wait) keeps the number of bytes taken.
 fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) -> Result {
     let mut done = c.progress();
     let until = total.min(done.saturating_add(STEP));
@@ -615,8 +621,8 @@ fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) 
     }
 }
 
-/// The rest of the range that byte `at` of several ranges is in. They may be others than when the call began, and anywhere: whoever
-/// uses it asks whether it may.
+/// The rest of the range that contains byte `at` of several ranges. The ranges may have changed since the call began,
+/// so the caller must check that it may access them.
 pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
     let mut skip = at;
     ranges.iter().find_map(|(address, length)| {
@@ -628,7 +634,7 @@ pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
     })
 }
 
-/// The ranges of an `iovec`, [`MAX_TRANSFER`] bytes at most.
+/// The ranges of an array of `struct iovec`, cut to [`MAX_TRANSFER`] bytes in total.
 pub fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
     if count > 1024 {
         return Err(EINVAL.into());
@@ -663,7 +669,7 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
     write_vector(c, fd, &ranges, at, false)
 }
 
-/// Waits until what was written is durable, if this descriptor is the last one of its description.
+/// If this is the last descriptor of its file description: waits until everything written to the file is durable.
 fn settle(c: &mut Caller, fd: u32) -> Result<()> {
     let description = c.p.files.fds.get(fd).map(|fd| &fd.description);
     let last = description.filter(|description| Rc::strong_count(description) == 1);
@@ -671,7 +677,7 @@ fn settle(c: &mut Caller, fd: u32) -> Result<()> {
     ino.map_or(Ok(()), |ino| c.settle(ino))
 }
 
-/// The same of all descriptors, before the task ends.
+/// As `settle`, for all file descriptors, before the task ends.
 pub fn settle_all(c: &mut Caller) -> Result<()> {
     let fds: Vec<u32> = c.p.files.fds.numbers().collect();
     fds.into_iter().try_for_each(|fd| settle(c, fd))
@@ -699,10 +705,11 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
             .take_while(|fd| *fd <= last)
             .collect();
     if flags & CLOEXEC == 0 {
-        // A call that waits is made again from its beginning: all that has to be waited for comes before the first one is closed.
+        // A call that waits is made again from its beginning, so it must do all its waiting before it closes the first
+        // descriptor.
         fds.iter().try_for_each(|fd| settle(c, *fd))?;
     }
-    // The call itself has the table, too.
+    // One reference is the task's, one the call's.
     let is_shared = Rc::strong_count(&c.p.task.shares.files) > 2;
     let mut own = None;
     if flags & UNSHARE != 0 && is_shared {
@@ -749,7 +756,7 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     drop(description);
     let size = match file {
         Some(ino) => c.attr(&Request::StatIno { ino })?.size,
-        // A text has the length that it has when it is read.
+        // A text of `/proc` has no size: it is generated when it is read.
         None => 0,
     };
     let base = match whence {
@@ -758,7 +765,7 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         // Memory has no end.
         linux::SEEK_END if is_memory => return Err(EINVAL.into()),
         linux::SEEK_END => size,
-        // All of a file is data, and its end is a hole.
+        // Every file is reported as data without holes; as on Linux, its end counts as a hole.
         linux::SEEK_DATA | linux::SEEK_HOLE if offset < 0 || offset as u64 >= size => {
             return Err(ENXIO.into())
         }
@@ -780,7 +787,7 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         pending, cookie, ..
     } = &mut description.kind
     {
-        // Any other place is reached from the beginning, by whoever reads on.
+        // Any other position is reached by the next read, which starts from the beginning of the directory.
         if new != current || new == 0 {
             pending.clear();
             *cookie = 0;
@@ -797,12 +804,12 @@ fn fd_limit(c: &Caller) -> u32 {
         .map_or(MAX_FDS, |l| l.0.min(u64::from(MAX_FDS)) as u32)
 }
 
-/// The lowest descriptor that can be given out.
+/// The lowest free file descriptor. Errors: `EMFILE`.
 pub fn free_fd(c: &Caller) -> Result<u32> {
     free_fd_from(c, 0)
 }
 
-/// The lowest descriptor from `from` on that can be given out.
+/// The lowest free file descriptor that is at least `from`. Errors: `EMFILE`.
 pub fn free_fd_from(c: &Caller, from: u32) -> Result<u32> {
     Ok(c.p.files.lowest(from, fd_limit(c))?)
 }
@@ -862,7 +869,8 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
             Ok(0)
         }
         linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ => match &c.p.files.get(fd)?.kind {
-            // It stays as it is, which is what is returned. Who needs more would wait for ever if he was told that he had it.
+            // The capacity cannot change. A program that asks for more must not be told that it has it: it could wait
+            // for ever.
             Kind::Pipe { pipe, .. } => {
                 let capacity = pipe.borrow().capacity as u64;
                 match argument as u32 {
@@ -899,7 +907,8 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
     }
 }
 
-/// `F_SETOWN` and its like: who is to be told by a signal that a description is ready. Nobody is told, but who asks for it first goes on.
+/// `F_SETOWN` and the like: who gets a signal when the description is ready. The owner is only stored: no signal is
+/// ever sent, but programs that set an owner before they use the descriptor go on.
 fn owner(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
     let mut owner = match &c.p.files.get(fd)?.owner {
         Some(owner) => AsyncOwner::clone(owner),
@@ -1058,7 +1067,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         | ioctl::TCXONC
         | ioctl::TCSBRK
         | ioctl::TIOCSWINSZ => {}
-        // A serial line knows no size; this is what terminals begin with.
+        // A serial line has no size; 24 lines of 80 columns are what terminals begin with.
         ioctl::TIOCGWINSZ => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
         ioctl::FIONREAD => {
             let mode = c.console_mode();
@@ -1116,9 +1125,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     };
     let until = count.min(done + step);
     let mut chunk = c.s.take_chunk();
-    // What earlier attempts have moved is in the offsets.
+    // What earlier turns have moved is included in the offsets already.
     let before = done;
-    // Until there is room for the rest. A pipe takes what it has room for, as on Linux.
+    // Other targets than files and pipes get all bytes, so the call waits until there is room. A pipe takes what it has
+    // room for, as on Linux.
     let is_whole = !matches!(kind, Kind::File { .. } | Kind::Pipe { .. });
     let waits = is_whole && flags & open_flags::NONBLOCK == 0;
     let mut goes_on = true;
@@ -1141,7 +1151,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
                     let length = (got as u64).min(room) as usize;
                     let written = write_file(c, ino, to_offset, false, &chunk[..length]);
                     if written.is_ok() && length < got {
-                        // As in Linux, which tries the rest.
+                        // `SIGXFSZ` is sent, because Linux tries to write the rest, too.
                         super::limit::too_long(c);
                     }
                     written.map(|(length, _)| length)
@@ -1172,14 +1182,14 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
                 to_offset = to_offset.saturating_add(written);
                 goes_on = got == want;
                 if written < got as u64 {
-                    // It goes on in another turn, from what the offsets say then.
+                    // If it waits for room, the next turn continues from the new offsets.
                     goes_on = waits;
                     break;
                 }
             }
             Err(Stop::Park(_)) if waits && done > before => break,
             Err(Stop::Park(wake)) if waits => return Err(Stop::Park(wake)),
-            // A short count is what `sendfile` returns; the caller asks on.
+            // `sendfile` may return a short count; the program calls it again for the rest.
             Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => goes_on = false,
             Err(stop) => return Err(stop),
         }
@@ -1199,7 +1209,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     }
     let mut target = c.p.files.get_mut(to)?;
     if let Kind::File { .. } = target.kind {
-        // Both may be one description; then the last one counts.
+        // Source and target may be the same description; its offset is the target's in the end.
         target.offset = to_offset;
     }
     drop(target);
@@ -1244,7 +1254,7 @@ pub fn set_size(c: &mut Caller, ino: u64, size: u64) -> Result {
     }
 }
 
-/// `fallocate`: the file grows if it has to; there is nothing to reserve.
+/// `fallocate`: the file is extended if necessary; no space is reserved.
 pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -> Result {
     use linux::FALLOC_FL_KEEP_SIZE as KEEP_SIZE;
     let ino = writable_file(c, fd).map_err(|_| Stop::Errno(EBADF))?;
@@ -1262,7 +1272,7 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
     Ok(0)
 }
 
-/// `fsync`: what is written is where it stays.
+/// `fsync` and `fdatasync`: writes mapped pages of the file back and makes the file durable.
 pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     let ino = c.p.files.get(fd)?.ino().ok_or(EINVAL)?;
     if let Some(id) = c.s.objects.of_ino(ino) {
@@ -1272,15 +1282,16 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     Ok(0)
 }
 
-/// Makes durable what was written to the disk, to whatever file: who syncs one file there syncs all. The directory is
-/// always there, and its turn comes after that of files which others have closed without waiting.
+/// Makes everything that was written to the disk durable, whatever file it was written to: a sync of one file there
+/// syncs all. The mount point is used because it always exists. The file server does requests in order, so files that
+/// were closed before without waiting are included.
 fn sync_disk(c: &mut Caller) -> Result<()> {
     c.with_open(String::from(services::fs::MOUNT), true, |c, opened| {
         c.fs(&Request::Sync { ino: opened.ino }).map(drop)
     })
 }
 
-/// `sync`, which says nothing of what cannot be done.
+/// `sync`, which reports no errors.
 pub fn sync(c: &mut Caller) -> Result {
     match sync_disk(c) {
         Err(stop) if c.h.waits() => Err(stop),
@@ -1288,7 +1299,7 @@ pub fn sync(c: &mut Caller) -> Result {
     }
 }
 
-/// `syncfs`. What is in memory is as durable as it gets.
+/// `syncfs`. Files in memory cannot be made more durable.
 pub fn syncfs(c: &mut Caller, fd: u32) -> Result {
     let ino = c.p.files.get(fd)?.ino();
     if ino.is_some_and(|ino| ino & services::fs::ON_DISK != 0) {
@@ -1297,12 +1308,12 @@ pub fn syncfs(c: &mut Caller, fd: u32) -> Result {
     Ok(0)
 }
 
-/// The place that `preadv2` and `pwritev2` name, with these flags: none is the file's own.
+/// The offset that `preadv2` and `pwritev2` name, with these flags; `None` for the description's own.
 ///
 /// # Errors
-/// `ENOTSUP` for flags that ask for more than a read or a write, for which callers fall back.
+/// `ENOTSUP` for flags that change what is read or written: callers fall back to calls without flags.
 pub fn place_of(at: u64, flags: u32) -> Result<Option<u64>> {
-    // RWF_HIPRI: polling a device is no concern of the caller's.
+    // RWF_HIPRI only asks for polling of the device, which changes no result.
     const HIGH_PRIORITY: u32 = 1;
     match flags & !HIGH_PRIORITY {
         0 => Ok((at != u64::MAX).then_some(at)),
@@ -1310,7 +1321,7 @@ pub fn place_of(at: u64, flags: u32) -> Result<Option<u64>> {
     }
 }
 
-/// `fadvise64`, and `readahead`: all of a file is as near as it can be.
+/// `fadvise64` and `readahead`: there is nothing to do.
 pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     match c.p.files.get(fd)?.kind.can_seek() {
         true => Ok(0),
@@ -1318,15 +1329,15 @@ pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     }
 }
 
-/// Most bytes of entries that one call lists.
+/// Most bytes of directory entries that one call returns.
 pub const MAX_LISTED: usize = 32 << 10;
 
-/// Bytes of an entry whose name has so many.
+/// Bytes of a directory entry with a name of `name` bytes (`struct linux_dirent64`, aligned to 8).
 const fn record_of(name: usize) -> usize {
     (19 + name + 1 + 7) & !7
 }
 
-/// Appends an entry, behind which the next one is at this place; there are `used` bytes then.
+/// Appends a directory entry. `place` is the position of the entry behind it, `used` the length of `out` afterwards.
 fn write_entry(out: &mut Vec<u8>, (ino, mode, name): Listed<'_>, place: u64, used: usize) {
     let mut head = [0; 19];
     head[..8].copy_from_slice(&services::fs::shown(ino).to_le_bytes());
@@ -1339,12 +1350,12 @@ fn write_entry(out: &mut Vec<u8>, (ino, mode, name): Listed<'_>, place: u64, use
     out.resize(used, 0);
 }
 
-/// `getdents64` of a directory that is not one of the file system.
+/// `getdents64` of a directory that is not in a file system (`/proc` and the like).
 fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32) -> Result {
     c.check(address, u64::from(size), WRITE)?;
     c.h.room(192 << 10)?;
     if folder.is_below(super::interface::DIRECTORY) {
-        // What there is is listed then.
+        // The entries below depend on the interfaces, which are asked for here once.
         super::interface::interfaces(c)?;
     }
     let mut place = c.p.files.get(fd)?.offset;
@@ -1366,18 +1377,19 @@ fn list_folder(c: &mut Caller, fd: u32, folder: Folder, address: u64, size: u32)
     Ok(used as u64)
 }
 
-/// How many lists of entries are passed over at once on the way to the place of an open directory.
+/// Lists of entries that one turn skips on the way to the position of an open directory.
 const PASSED_AT_ONCE: u64 = 8;
 
-/// Reads the list of entries of a directory from a cookie on: how many bytes it has.
+/// Reads the list of directory entries from a cookie on into `chunk`; returns its length in bytes.
 fn read_list(c: &mut Caller, ino: u64, cookie: u64, chunk: &mut [u8]) -> Result<usize> {
     let room = &mut chunk[..services::fs::ENTRIES_ROOM];
     let (_, came) = c.h.fs(&Request::ReadDir { ino, cookie }, &[], room)?;
     Ok(came.min(room.len()))
 }
 
-/// Goes on towards the place of an open directory that was set by `lseek`: the entries of its lists are counted from
-/// the beginning. How many of the entries from here on are before it.
+/// Advances towards the position `place` that `lseek` has set in an open directory. Positions count entries from the
+/// beginning, so lists are skipped. Returns how many entries of the list at `cookie` are before the position; takes
+/// another turn if it is not reached.
 fn pass(c: &mut Caller, fd: u32, ino: u64, cookie: &mut u64, place: u64) -> Result<u64> {
     let mut left = place - c.progress().min(place);
     let mut chunk = c.s.take_chunk();
@@ -1386,15 +1398,15 @@ fn pass(c: &mut Caller, fd: u32, ino: u64, cookie: &mut u64, place: u64) -> Resu
     if is_there? {
         return Ok(left);
     }
-    // Where that is stands with the directory; with the call, how many entries there are before it.
+    // The cookie reached is kept with the directory, the number of entries before it with the call.
     if let Kind::Directory { cookie: kept, .. } = &mut c.p.files.get_mut(fd)?.kind {
         *kept = *cookie;
     }
     Err(c.turn(place - left))
 }
 
-/// Passes over lists of so many entries, as many as are passed over at once. Whether the next list is the one where
-/// that ends, or there is none.
+/// Skips lists with `left` entries in all, at most [`PASSED_AT_ONCE`] of them. Returns whether the position is in the
+/// list at `cookie`, or the directory ends there.
 fn pass_lists(
     c: &mut Caller,
     ino: u64,
@@ -1437,13 +1449,13 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     };
     drop(open);
     c.check(address, u64::from(size), WRITE)?;
-    // Where nothing has been read and the place is another one, it was set.
+    // A position other than 0 where nothing has been read yet was set by `lseek`.
     let is_set = is_new && place > 0 || c.progress() > 0;
     let before = match is_set {
         true => pass(c, fd, ino, &mut cookie, place)?,
         false => 0,
     };
-    // More would be a long step, for which there is no room.
+    // More entries would take too long a step, and `mod.rs` (`room`) accounts for no more memory.
     let size = (size as usize).min(MAX_LISTED);
     let mut listed = Listing {
         size,
@@ -1483,20 +1495,20 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     Ok(listed.out.len() as u64)
 }
 
-/// What a call reads of a directory.
+/// The directory entries that a call returns.
 struct Listing {
-    /// For so many bytes there is room.
+    /// Most bytes of `out`.
     size: usize,
-    /// Entries as programs read them, and the place behind the last one.
+    /// Entries as `struct linux_dirent64`, and the position behind the last one.
     out: Vec<u8>,
     place: u64,
-    /// How many of those that waited are among them, and those of the last list that are not.
+    /// How many entries of the directory's `pending` are in `out`, and the entries of the last list that did not fit.
     done: usize,
     rest: Vec<Entry>,
 }
 
 impl Listing {
-    /// Puts an entry behind the others, if there is room.
+    /// Appends an entry; `false` if it does not fit.
     fn put(&mut self, entry: Listed<'_>) -> bool {
         let used = self.out.len() + record_of(entry.2.len());
         if used > self.size {
@@ -1508,8 +1520,8 @@ impl Listing {
     }
 }
 
-/// Lists what waits, and then what is in a directory from `cookie` on, without the first `before` entries. Errors: `EINVAL`
-/// if there is no room for one entry.
+/// Lists the pending entries, then those of the directory from `cookie` on without the first `before`. Errors: `EINVAL`
+/// if not even one entry fits.
 fn list(
     c: &mut Caller,
     listed: &mut Listing,
@@ -1553,7 +1565,7 @@ fn list(
     }
 }
 
-/// The file that a descriptor is open on, and whether it may be written; `None` for zeros (`/dev/zero`).
+/// For `mmap`: the inode that the file descriptor is open on, and whether it is writable; `None` for `/dev/zero`.
 pub fn mappable(c: &Caller, fd: i32) -> Result<Option<(u64, bool)>> {
     let description = c.p.files.get(fd as u32)?;
     if !description.readable() {

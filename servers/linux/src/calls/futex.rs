@@ -1,8 +1,9 @@
-//! `futex`, and what a thread that ends leaves behind: its address to clear and its list of locks.
+//! `futex`, and what is done at the end of a thread: the word at its `clear_child_tid` address is cleared, and its
+//! robust list is processed.
 //!
-//! The kernel's part of a lock is in two places: the word in the program's memory, and who waits
-//! ([`crate::futex::Futexes`]). The word of a lock with an owner is changed here only by comparing and exchanging, since the
-//! program does the same.
+//! The state of a lock is in two places: the word in the program's memory, and the wait queue in
+//! [`crate::futex::Futexes`]. The word of a lock with an owner is changed here only by compare-and-exchange, since the
+//! program changes it without a call.
 
 use linux_raw_sys::general as linux;
 
@@ -15,9 +16,9 @@ use crate::process::{Memory, Task};
 use crate::system::System;
 use crate::wire::{u32_at, u64_at};
 
-/// Most entries of a list of locks that are looked at when a thread ends.
+/// Most entries of a robust list that are looked at when a thread ends.
 pub const MAX_ROBUST: usize = 2048;
-/// Bytes of the head of a list of locks.
+/// Bytes of `struct robust_list_head`.
 const ROBUST_HEAD: u64 = 24;
 
 /// The arguments of a call.
@@ -25,19 +26,19 @@ struct Request {
     address: u64,
     operation: u32,
     value: u32,
-    /// A timeout, or how many to move.
+    /// The address of a timeout, or how many waiters to requeue.
     timeout: u64,
     second: u64,
     third: u32,
 }
 
-/// The word at an address that can be written.
+/// The futex of this memory only at an address, which must be writable.
 fn word(c: &Caller, address: u64) -> Result<Word> {
     c.check(address, 4, WRITE)?;
     Ok(Word::new(&c.p.memory, address))
 }
 
-/// What stands at a word.
+/// The value of the word at an address.
 fn load(c: &mut Caller, address: u64) -> Result<u32> {
     c.check(address, 4, READ)?;
     let mut bytes = [0; 4];
@@ -45,7 +46,7 @@ fn load(c: &mut Caller, address: u64) -> Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Replaces what stands at a word that can be written: what stood there.
+/// Replaces the value of a writable word atomically; returns the old value.
 fn update(
     host: &mut dyn Host,
     address: u64,
@@ -102,7 +103,7 @@ pub fn futex(
 }
 
 impl Request {
-    /// The word at this address, for those for whom the call is.
+    /// The futex at this address, private to this memory or shared, as the call's flags say.
     fn word(&self, c: &Caller, address: u64) -> Word {
         let private = self.operation & linux::FUTEX_PRIVATE_FLAG != 0;
         Word::at(&c.p.memory, address, private)
@@ -116,13 +117,13 @@ const fn clock(r: &Request) -> u32 {
     }
 }
 
-/// How many a call means.
+/// The number of waiters that `value` stands for.
 fn count(value: u32) -> usize {
-    // As Linux has it, of a number below 1 one is meant.
+    // As on Linux, numbers below 1 count as 1.
     usize::try_from(value as i32).unwrap_or(1).max(1)
 }
 
-/// What a wait that was begun before has come to; `None` if this is the first time.
+/// The result of a call that has waited before; `None` if this is its first attempt.
 fn again(c: &mut Caller) -> Option<Result> {
     let tid = c.p.task.tid;
     let kept = c.p.task.wait?;
@@ -138,7 +139,7 @@ fn again(c: &mut Caller) -> Option<Result> {
     Some(Err(Stop::Park(Wake::at(kept.deadline))))
 }
 
-/// The call waits from now on.
+/// Enters the call into the futex's wait queue. Errors: `ETIMEDOUT` if the deadline has passed already.
 fn stand(c: &mut Caller, word: Word, waiter: Waiter, deadline: Option<u64>) -> Result {
     if deadline.is_some_and(|deadline| c.now() >= deadline) {
         return Err(ETIMEDOUT.into());
@@ -201,7 +202,8 @@ fn requeue(c: &mut Caller, r: &Request, expected: Option<u32>) -> Result {
     Ok((woken + moved) as u64)
 }
 
-/// Changes the second word, wakes those who wait at the first, and if the second was as asked those who wait there.
+/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and those of the second if its old value
+/// compares as asked.
 fn wake_op(c: &mut Caller, r: &Request) -> Result {
     let code = r.third;
     let (operation, comparison) = (code >> 28 & 7, code >> 24 & 15);
@@ -242,7 +244,8 @@ fn wake_op(c: &mut Caller, r: &Request) -> Result {
     Ok(woken as u64)
 }
 
-/// Takes a lock that has no owner: `None`; or says who owns it.
+/// Takes the lock if it has no owner and returns `None`; else returns its owner. Errors: `EDEADLK` if the caller owns
+/// it.
 fn take(c: &mut Caller, r: &Request) -> Result<Option<u32>> {
     word(c, r.address)?;
     let own = c.p.task.thread;
@@ -268,7 +271,7 @@ fn take(c: &mut Caller, r: &Request) -> Result<Option<u32>> {
     }
 }
 
-/// Waits until the lock at the word is the caller's.
+/// `FUTEX_LOCK_PI`: waits until the caller owns the lock.
 fn lock(c: &mut Caller, r: &Request, clock: u32) -> Result {
     if let Some(result) = again(c) {
         return result;
@@ -311,7 +314,7 @@ fn unlock(c: &mut Caller, r: &Request) -> Result {
     Ok(0)
 }
 
-/// Gives a lock to the first who waits for it, or to nobody.
+/// Gives a lock to its first waiter, or leaves it without an owner. `died` is or'ed into the word.
 fn pass_on(
     system: &mut System,
     host: &mut dyn Host,
@@ -325,7 +328,7 @@ fn pass_on(
     Ok(())
 }
 
-/// The first who waits for a lock has it, whatever its word says.
+/// Makes the first waiter of a lock its owner, without touching the word.
 fn hand_over(system: &mut System, word: Word) {
     if let Some((tid, _)) = system.futexes.first_locker(word) {
         system.futexes.hand_over(word, tid);
@@ -341,7 +344,7 @@ pub fn set_robust_list(c: &mut Caller, head: u64, length: u64) -> Result {
     Ok(0)
 }
 
-/// `get_robust_list`, of the caller.
+/// `get_robust_list`, for the calling thread only.
 pub fn get_robust_list(c: &mut Caller, thread: u32, head_at: u64, length_at: u64) -> Result {
     if thread != 0 && thread != c.p.task.thread {
         return Err(EPERM.into());
@@ -353,18 +356,19 @@ pub fn get_robust_list(c: &mut Caller, thread: u32, head_at: u64, length_at: u64
     Ok(0)
 }
 
-/// A task leaves memory that others are in, too: the locks that it has are told so, and who waits for its end is woken.
-/// `entries` of lists are looked at: as many fewer may be for others that end in the same step.
+/// A task leaves memory that other tasks use, too: passes on the locks that it owns, marks those of its robust list
+/// `FUTEX_OWNER_DIED`, and clears the word at its `clear_child_tid` address, waking a waiter there. `entries`: how many
+/// entries of robust lists may still be looked at in this step; it counts down over all tasks that end in the step.
 pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host, entries: &mut usize) {
     system.futexes.leave(task.tid);
     let memory = task.shares.memory.borrow();
     if task.robust != 0 {
-        // A list that makes no sense ends where it ceases to.
+        // Processing of an invalid list stops at the first bad entry.
         let _ = leave_list((task, &memory), system, host, entries);
     }
     for word in system.futexes.locks_of(task.tid) {
-        // Since somebody began to wait the program may have mapped something else there, which it may not write to: another
-        // program's file that is sealed, for one. Who waits goes on all the same.
+        // Since the waiters came, the program may have mapped something there that it may not write to, for example a
+        // sealed file of another program. The waiters must go on nevertheless.
         let is_its = memory.areas.allows(word.address, 4, WRITE);
         if !is_its || pass_on(system, host, word, linux::FUTEX_OWNER_DIED).is_err() {
             hand_over(system, word);
@@ -378,7 +382,7 @@ pub fn leave(task: &Task, system: &mut System, host: &mut dyn Host, entries: &mu
     }
 }
 
-/// Whether the range is the program's to write, and its pages are there: those that it has never touched say nothing.
+/// Whether the program may write to the range and its pages are present: a page that was never touched holds no lock.
 fn is_there(memory: &Memory, host: &mut dyn Host, address: u64, length: u64) -> bool {
     memory.areas.allows(address, length, WRITE) && host.is_present(address, length)
 }
@@ -415,7 +419,8 @@ fn leave_list(
     Some(())
 }
 
-/// One entry of a list of locks. Its lowest bit says that the lock has an owner in the kernel.
+/// Releases the lock of one entry of a robust list. The lowest bit of `entry` is set for a lock with an owner
+/// (`FUTEX_LOCK_PI`).
 fn died(
     task: &Task,
     memory: &Memory,
@@ -436,13 +441,13 @@ fn died(
     }
     let word = Word::new(memory, at);
     if entry & 1 != 0 && system.futexes.first_locker(word).is_some() {
-        // It is handed over below, with all other locks of the task.
+        // [`leave`] passes it on, with all other locks of the task.
         return Some(());
     }
     let left = |word| word & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
     update(host, at, left).ok()?;
     if found & linux::FUTEX_WAITERS != 0 && entry & 1 == 0 {
-        // Who waits does so as all who have the page, or as this memory only.
+        // A waiter is queued at the shared word or at the private one.
         let all = Word::at(memory, at, false);
         if system.futexes.wake(all, 1, u32::MAX) == 0 {
             system.futexes.wake(word, 1, u32::MAX);
@@ -451,7 +456,7 @@ fn died(
     Some(())
 }
 
-/// Not all calls that wait can begin again behind the handler of a signal: not those that have a time to wait.
+/// Whether a wait can be restarted behind a signal handler (`SA_RESTART`): not if it has a timeout.
 #[must_use]
 pub const fn can_restart(operation: u64, timeout: u64) -> bool {
     timeout == 0
@@ -461,8 +466,8 @@ pub const fn can_restart(operation: u64, timeout: u64) -> bool {
         )
 }
 
-/// Who waits for a lock is told of no signal: its caller would take that for the lock (`FUTEX_LOCK_PI` fails with `EINTR` on no
-/// Linux). Its deadline is a time, which stays the same.
+/// Whether the call is restarted behind every signal handler: `FUTEX_LOCK_PI` never fails with `EINTR` on Linux, and
+/// its callers would take that for success. Its deadline is absolute, so a restart does not change it.
 #[must_use]
 pub const fn always_restarts(operation: u64) -> bool {
     matches!(

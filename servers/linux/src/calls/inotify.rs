@@ -1,14 +1,14 @@
-//! `inotify`: the calls on instances, and what other calls say of what they have done with files.
+//! `inotify`: its calls, and the functions by which other calls report what they have done to files.
 //!
-//! Each kind of change has one function here: what was done by a descriptor ([`did`], [`opened`]; the last close is in
-//! [`System::closed_watched`]), to the file behind a path ([`changed`]), and to names ([`made`], [`linked`],
-//! [`removed`], [`renamed`]). Each begins with one look at whether anybody watches anything at all.
+//! Each kind of change has one function here: the use of a file descriptor ([`did`], [`opened`]; the last close is in
+//! [`System::closed_watched`]), changes of a file named by a path ([`changed`]), and changes of names ([`made`],
+//! [`linked`], [`removed`], [`renamed`]). Each begins with one look at whether there is any watch at all.
 //!
-//! What a descriptor was used for is told at once: the place of an open file is known since it was opened
-//! ([`find_opened`]), or, for files in memory, asked for without waiting. What else is to be found out is asked of the
-//! file system behind what the call is about, and where the call changes something here before that ([`look`],
-//! [`find_before`]); a call that waits for the disk and is made again asks for the same again ([`crate::late`]),
-//! whoever has begun or ceased to watch meanwhile.
+//! The use of a file descriptor is reported at once: the place (directory and name) of an open file is known since it
+//! was opened ([`find_opened`]) or, for files in memory, asked for without waiting. Other facts are asked of the file
+//! system after the call's own request, or before it where the call changes something in this server first ([`look`],
+//! [`find_before`]). A call that waits for the disk and is made again asks for the same facts again ([`crate::late`]),
+//! whatever watches were added or removed meanwhile.
 //!
 //! [`System::closed_watched`]: crate::system::System::closed_watched
 
@@ -26,7 +26,7 @@ use crate::memory::WRITE;
 use crate::process::{open_flags, Description, Kind, Shared};
 use crate::system::Key;
 
-/// All bits that a mask can have.
+/// All valid bits of a mask.
 const ALL: u32 = EVENTS
     | linux::IN_UNMOUNT
     | linux::IN_Q_OVERFLOW
@@ -39,7 +39,7 @@ const ALL: u32 = EVENTS
     | linux::IN_ISDIR
     | linux::IN_ONESHOT;
 
-/// Events for which the place of what is opened has to be known.
+/// Events for which the place of a file must be known when it is opened.
 pub const OF_OPENED: u32 = OF_CHILDREN | linux::IN_CREATE;
 
 /// `inotify_init` and `inotify_init1`.
@@ -61,7 +61,7 @@ pub fn init(c: &mut Caller, flags: u32) -> Result {
     Ok(u64::from(fd))
 }
 
-/// The instance behind a descriptor.
+/// The `inotify` instance behind a file descriptor.
 fn instance(c: &Caller, fd: u32) -> Result<u64> {
     match c.p.files.get(fd)?.kind {
         Kind::Inotify { id } => Ok(id),
@@ -88,7 +88,7 @@ pub fn add_watch(c: &mut Caller, fd: u32, path: u64, mask: u32) -> Result {
     if follows {
         target = follow(c, target);
     }
-    // What is no file of a file system does not change by what programs do to files.
+    // Files of `/proc`, `/sys` and `/dev` have no inode in a file system, so no event could ever be reported.
     let Target::Path(path) = target else {
         return Err(EACCES.into());
     };
@@ -117,7 +117,7 @@ pub fn remove_watch(c: &mut Caller, fd: u32, wd: i32) -> Result {
     Ok(0)
 }
 
-/// Reads as many records as have room.
+/// `read`: takes as many event records as fit into `length` bytes.
 pub fn read(c: &mut Caller, id: u64, flags: u32, address: u64, length: u64) -> Result {
     let queue = c.s.inotify.queue(id).ok_or(EINVAL)?;
     if queue.is_empty() {
@@ -137,7 +137,7 @@ pub fn read(c: &mut Caller, id: u64, flags: u32, address: u64, length: u64) -> R
 
 // --- What calls have done ---
 
-/// Where an open file is found, if it is.
+/// The place of an open file, if it has one. May wait for the disk.
 fn place_of(c: &mut Caller, ino: u64) -> Result<Option<Place>> {
     let place = find_place(ino, |request| Ok(c.h.fs(request, &[], &mut [])?.0));
     match c.h.waits() {
@@ -146,8 +146,8 @@ fn place_of(c: &mut Caller, ino: u64) -> Result<Option<Place>> {
     }
 }
 
-/// The place of a description, if somebody asks for these events of what is in directories. It is kept from then on. Of
-/// a file on the disk it is known or not: what the call has done would be done again if it waited.
+/// The place of the open file, if any watch of a directory asks for these events; it is kept from then on. For a file
+/// on the disk, only a place that is known already: if the call waited, what it has done would be done again.
 fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Option<Place> {
     let ino = description.borrow().ino()?;
     if c.s.inotify.of_children(ino & ON_DISK != 0, events) == 0 {
@@ -166,7 +166,7 @@ fn place(c: &mut Caller, description: &Shared<Description>, events: u32) -> Opti
     Some(found)
 }
 
-/// A descriptor was used in a way of which these events tell.
+/// Reports the event for the file that the descriptor is open on.
 #[inline(always)]
 pub fn did(c: &mut Caller, fd: u32, event: u32) {
     if !c.s.inotify.is_unwatched() {
@@ -194,8 +194,8 @@ fn tell(c: &mut Caller, description: &Shared<Description>, event: u32, place: Op
     }
 }
 
-/// What is found out of a file before it is opened, if somebody watches or who opens it is not root: whether the call
-/// makes it.
+/// Whether the call is going to create the file, found out before it is opened; `false` without asking if it matters to
+/// nobody (no watch asks for that, and the caller is root).
 pub fn is_made(c: &mut Caller, path: &str, how: Flags) -> Result<bool> {
     let is_owned = c.process().ids.owner().is_some();
     if c.s.inotify.is_unwatched() && !is_owned || !how.create {
@@ -214,7 +214,8 @@ pub fn is_made(c: &mut Caller, path: &str, how: Flags) -> Result<bool> {
     Ok(attr(c, &stat)?.is_none())
 }
 
-/// What is opened is found at this place, if somebody asks for that. To be called before it is installed.
+/// The place of a file that has just been opened, if any watch needs it. To be called before the file description is
+/// installed.
 pub fn find_opened(c: &mut Caller, description: &Description) -> Result<Option<Place>> {
     let Some(ino) = description.ino().filter(|_| !description.is_path()) else {
         return Ok(None);
@@ -225,7 +226,7 @@ pub fn find_opened(c: &mut Caller, description: &Description) -> Result<Option<P
     }
 }
 
-/// A descriptor has been opened: a file that was made by that, or that was cut.
+/// Reports that the descriptor has been opened, and by that the file created (`made`) or truncated (`cut`).
 pub fn opened(c: &mut Caller, fd: u32, place: Option<&Place>, (made, cut): (bool, bool)) {
     let Some(description) = c.p.files.fds.get(fd).map(|fd| Rc::clone(&fd.description)) else {
         return;
@@ -248,8 +249,9 @@ pub fn opened(c: &mut Caller, fd: u32, place: Option<&Place>, (made, cut): (bool
     }
 }
 
-/// The place of a file that is open, if somebody asks for these events, before the call changes something here that would be changed again
-/// if it waited behind that. A call that is made again asks if it has asked, whoever watches now.
+/// The place of an open file, if any watch asks for these events. For calls that wait for the disk here before they
+/// change something in this server, which must not be changed twice. A call that is made again asks exactly if its
+/// first attempt has asked, whatever is watched by then.
 pub fn find_before(c: &mut Caller, ino: u64, events: u32) -> Result<Option<Place>> {
     let asks = match c.h.asked() {
         Some(request) => matches!(request, Request::PathOf { ino: its } if *its == ino),
@@ -261,7 +263,7 @@ pub fn find_before(c: &mut Caller, ino: u64, events: u32) -> Result<Option<Place
     }
 }
 
-/// The file or directory behind a path, which is open meanwhile, was changed.
+/// Reports a change of the file or directory that a path leads to; the caller has it open meanwhile.
 pub fn changed(c: &mut Caller, file: (u64, u32), event: u32) -> Result<()> {
     if c.s.inotify.is_unwatched() || event == 0 {
         return Ok(());
@@ -275,16 +277,18 @@ pub fn changed(c: &mut Caller, file: (u64, u32), event: u32) -> Result<()> {
     Ok(())
 }
 
-/// The same of one whose place is known, as far as it is wanted.
+/// As [`changed`], with the place of the file, if any watch needs it.
 pub fn changed_at(c: &mut Caller, (ino, file_mode): (u64, u32), event: u32, place: Option<&Place>) {
     let is_directory = file_mode & mode::TYPE == mode::DIRECTORY;
     let mask = event | if is_directory { linux::IN_ISDIR } else { 0 };
     c.s.tell_both(c.h, ino, mask, place);
 }
 
-/// What a path leads to that is about to lose this name, if anybody watches files there, or (`had`) has some of them.
+/// The attributes of the file that is about to lose this name, if any file of that file system is watched or, with
+/// `had`, in use.
 pub fn look(c: &mut Caller, path: &str, had: bool) -> Result<Option<Attr>> {
-    // A call that is made again looks if it has looked, whoever watches now: what it has done since is not done twice.
+    // A call that is made again looks exactly if its first attempt has looked, whatever is watched by then: so nothing
+    // is done twice.
     let looks = match c.h.asked() {
         Some(request) => matches!(request, Request::Stat { path: its, .. } if its == path),
         None => {
@@ -302,7 +306,7 @@ pub fn look(c: &mut Caller, path: &str, had: bool) -> Result<Option<Attr>> {
     attr(c, &stat)
 }
 
-/// Attributes; nothing of what is not there.
+/// The attributes, or `None` if there is no such file. May wait for the disk.
 fn attr(c: &mut Caller, stat: &Request) -> Result<Option<Attr>> {
     let found = c.attr(stat).ok();
     match c.h.waits() {
@@ -311,7 +315,7 @@ fn attr(c: &mut Caller, stat: &Request) -> Result<Option<Attr>> {
     }
 }
 
-/// The directory in which a path names something, and the name, if anybody watches files there.
+/// The inode of the parent directory and the last component of a path, if any file of that file system is watched.
 fn entry(c: &mut Caller, path: &str) -> Result<Option<(u64, String)>> {
     if !c.s.inotify.has_marks(is_on_disk(path)) {
         return Ok(None);
@@ -326,7 +330,7 @@ fn entry(c: &mut Caller, path: &str) -> Result<Option<(u64, String)>> {
     Ok(attr(c, &stat)?.map(|attr| (attr.ino, name.into())))
 }
 
-/// A name has been made for something new.
+/// Reports that a file or directory was created with this path.
 pub fn made(c: &mut Caller, path: &str, is_directory: bool) -> Result<()> {
     if c.s.inotify.is_unwatched() {
         return Ok(());
@@ -338,7 +342,7 @@ pub fn made(c: &mut Caller, path: &str, is_directory: bool) -> Result<()> {
     Ok(())
 }
 
-/// A file has one more name.
+/// Reports that a file has got one more name.
 pub fn linked(c: &mut Caller, ino: u64, path: &str) -> Result<()> {
     if c.s.inotify.is_unwatched() {
         return Ok(());
@@ -350,7 +354,7 @@ pub fn linked(c: &mut Caller, ino: u64, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// What has lost a name is told of that, and ends if it was the last one and nobody has it open.
+/// Notes the loss of the last name, if this was it: watches of the file end when nobody has it open either.
 fn lost(c: &mut Caller, attr: &Attr) {
     let is_directory = attr.mode & mode::TYPE == mode::DIRECTORY;
     if is_directory || attr.links <= 1 {
@@ -358,7 +362,7 @@ fn lost(c: &mut Caller, attr: &Attr) {
     }
 }
 
-/// A name is gone. `looked`: what it led to.
+/// Reports that a name was removed. `looked`: the attributes of what it led to ([`look`]).
 pub fn removed(c: &mut Caller, path: &str, looked: Option<Attr>, is_directory: bool) -> Result<()> {
     if c.s.inotify.is_unwatched() {
         return Ok(());
@@ -380,7 +384,7 @@ pub fn removed(c: &mut Caller, path: &str, looked: Option<Attr>, is_directory: b
     Ok(())
 }
 
-/// A name was exchanged for another one. `replaced`: what that led to before.
+/// Reports a rename. `replaced`: the attributes of what `to` led to before ([`look`]).
 pub fn renamed(c: &mut Caller, from: &str, to: &str, replaced: Option<Attr>) -> Result<()> {
     if c.s.inotify.is_unwatched() {
         return Ok(());

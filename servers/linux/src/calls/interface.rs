@@ -1,5 +1,5 @@
-//! What programs ask about network interfaces by `ioctl`, below `/sys/class/net` and in `/proc/net`. What interfaces
-//! there are is [`crate::interfaces`]; by netlink they are asked for in [`super::socket::netlink`].
+//! What programs ask about network interfaces by `ioctl`, below `/sys/class/net` and in `/proc/net`. The interfaces
+//! themselves are in [`crate::interfaces`], the answers by netlink in [`super::socket::netlink`].
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,14 +17,15 @@ use crate::socket::Family;
 use crate::system::Key;
 use crate::wire::{u32_at, u64_at, Writer};
 
-/// The interfaces, as they are now: the network's server is asked once for each call, which waits for that.
+/// The current interfaces. The network server is asked once for each call, which waits for the answer.
 pub fn interfaces(c: &mut Caller) -> Result<Interfaces> {
     if !c.h.has_network() {
         return Ok(Interfaces::new(None));
     }
     let answers = c.s.outside.answers();
     let asked_at = *c.wait().answers.get_or_insert(answers);
-    // An answer since it asked is its own, whoever has asked again. (In another boot none may have come yet.)
+    // Any answer that has come since this call asked will do, whoever has asked for it. (After a restore in another
+    // boot the count may be lower, and 0 if none has come yet.)
     match asked_at != answers && answers > 0 {
         true => Ok(Interfaces::new(c.s.outside.card())),
         false => {
@@ -39,12 +40,12 @@ pub fn interfaces(c: &mut Caller) -> Result<Interfaces> {
 
 // --- ioctl ---
 
-/// Bytes of a name.
+/// Bytes of an interface name (`IFNAMSIZ`).
 const NAME: usize = 16;
-/// Bytes of a `struct ifreq`: a name, and what is asked for.
+/// Bytes of a `struct ifreq`: a name, and the value that is asked for.
 const REQUEST: usize = 40;
 
-/// An address of IPv4 as `ioctl` has it.
+/// `struct sockaddr_in` of an IPv4 address.
 fn four(address: u32) -> Vec<u8> {
     let out = Writer::new().u16(net::AF_INET as u16).u16(0);
     out.bytes(&address.to_be_bytes()).pad_to(16).done()
@@ -54,10 +55,10 @@ fn word(value: u32) -> Option<Vec<u8>> {
     Some(value.to_le_bytes().to_vec())
 }
 
-/// What is asked of an interface; `None` if it has no such address.
+/// The answer to a request about an interface; `None` if it has no such address.
 type Asked = fn(&Interface) -> Option<Vec<u8>>;
 
-/// Requests of all sockets, and what the answers are.
+/// Requests that sockets of all families answer.
 const OF_ALL: &[(u32, Asked)] = &[
     (ioctl::SIOCGIFINDEX, |of| word(of.index)),
     (ioctl::SIOCGIFFLAGS, |of| {
@@ -73,12 +74,12 @@ const OF_ALL: &[(u32, Asked)] = &[
     }),
 ];
 
-/// Requests of sockets of IPv4.
+/// Requests that sockets of IPv4 answer.
 const OF_FOUR: &[(u32, Asked)] = &[
     (ioctl::SIOCGIFADDR, |of| {
         of.fours().next().map(|(address, _)| four(address))
     }),
-    // No interface leads to one other machine only.
+    // The interface's own address, as on Linux: no interface is point-to-point.
     (ioctl::SIOCGIFDSTADDR, |of| {
         of.fours().next().map(|(address, _)| four(address))
     }),
@@ -91,7 +92,7 @@ const OF_FOUR: &[(u32, Asked)] = &[
     }),
 ];
 
-/// Requests that change something, which nobody may.
+/// Requests that would change something. They all fail with `EPERM`.
 const CHANGING: &[u32] = &[
     ioctl::SIOCADDRT,
     ioctl::SIOCDELRT,
@@ -115,7 +116,7 @@ const CHANGING: &[u32] = &[
     ioctl::SIOCDARP,
 ];
 
-/// `ioctl` of a socket of this family. Errors: `ENOTTY` for what asks nothing of interfaces.
+/// `ioctl` of a socket of this family. Errors: `ENOTTY` for requests that are not about interfaces.
 pub fn ioctl(c: &mut Caller, family: Family, request: u32, at: u64) -> Result {
     let find = |table: &[(u32, Asked)]| table.iter().find(|(its, _)| *its == request).copied();
     let of_four = || find(OF_FOUR).filter(|_| family == Family::V4);
@@ -137,7 +138,7 @@ pub fn ioctl(c: &mut Caller, family: Family, request: u32, at: u64) -> Result {
         c.write(at, &padded(of.name))?;
         return Ok(0);
     };
-    // What stands behind a colon names one of several addresses, which Linux had once.
+    // The part behind a colon (`eth0:1`) is an alias of old, one of several addresses of the interface.
     let name = raw[..NAME - 1]
         .split(|byte| matches!(byte, 0 | b':'))
         .next();
@@ -151,8 +152,8 @@ fn padded(name: &str) -> Vec<u8> {
     Writer::new().bytes(name.as_bytes()).pad_to(NAME).done()
 }
 
-/// `SIOCGIFCONF`: the names and addresses of all interfaces that have one of IPv4, as many as there is room for; where
-/// nothing is to be written, how much is needed.
+/// `SIOCGIFCONF`: the names and addresses of the interfaces that have an IPv4 address, as many as fit; with a null
+/// buffer, how many bytes they need.
 fn list(c: &mut Caller, at: u64) -> Result {
     let raw = c.read(at, 16)?;
     let (length, into) = (u32_at(&raw, 0), u64_at(&raw, 8));
@@ -187,12 +188,12 @@ fn card_bytes(bytes: &[u8; 6]) -> String {
     parts.join(":")
 }
 
-/// A text below `/sys/class/net`: its paths, of the loopback and of the card, and what it says.
+/// A file below `/sys/class/net`: its paths for the loopback and for the card, and its contents.
 type Property = ([&'static str; 2], fn(&Interface) -> String);
 
 macro_rules! properties {
     ($($name:literal: $text:expr,)*) => {
-        /// What is known of each interface.
+        /// The properties of each interface.
         const PROPERTIES: &[Property] = &[$((
             [
                 concat!("/sys/class/net/lo/", $name),
@@ -230,15 +231,15 @@ properties! {
 
 /// The directory that lists interfaces.
 pub const DIRECTORY: &str = "/sys/class/net";
-/// That of the card, which is there if the card is.
+/// The directory of the card, which exists if the card does.
 pub const OF_CARD: &str = "/sys/class/net/eth0";
 
-/// The paths of all texts about interfaces.
+/// The paths of all files about interfaces.
 pub fn paths() -> impl Iterator<Item = &'static str> {
     PROPERTIES.iter().flat_map(|(paths, _)| *paths)
 }
 
-/// The text that has this path.
+/// The file with this path.
 #[must_use]
 pub fn find(path: &str) -> Option<Text> {
     if !path.starts_with(DIRECTORY) {
@@ -250,13 +251,13 @@ pub fn find(path: &str) -> Option<Text> {
     })
 }
 
-/// Whether a text about an interface, of an image, makes sense.
+/// Whether a reference to such a file in a checkpoint image is valid.
 #[must_use]
 pub fn is_sound(interface: u32, at: u8) -> bool {
     (LOOPBACK..=CARD).contains(&interface) && usize::from(at) < PROPERTIES.len()
 }
 
-/// A text about an interface, as it reads now. Errors: `ENODEV` if that has gone.
+/// The current contents of a file about an interface. Errors: `ENODEV` if the interface has gone.
 pub fn property(c: &mut Caller, interface: u32, at: u8) -> Result<Vec<u8>> {
     let all = interfaces(c)?;
     let of = all.by_index(interface).ok_or(ENODEV)?;
@@ -266,20 +267,20 @@ pub fn property(c: &mut Caller, interface: u32, at: u8) -> Result<Vec<u8>> {
 
 // --- /proc/net ---
 
-/// A list in `/proc/net` that is not of sockets.
+/// A file in `/proc/net` that does not list sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum List {
-    /// What has come and left.
+    /// `dev`: packets received and sent.
     Counters,
-    /// Ways of IPv4.
+    /// `route`: routes of IPv4.
     Routes,
-    /// Addresses of IPv6.
+    /// `if_inet6`: addresses of IPv6.
     Sixes,
-    /// Ways of IPv6.
+    /// `ipv6_route`: routes of IPv6.
     SixRoutes,
 }
 
-/// The list, as it reads now.
+/// The current contents of the file.
 pub fn text(c: &mut Caller, which: List) -> Result<Vec<u8>> {
     let all = interfaces(c)?;
     let text = match which {
@@ -310,14 +311,14 @@ fn counters(all: &Interfaces) -> Written {
     Ok(out)
 }
 
-/// Flags of a way, as Linux counts them: it is used, by somebody else, to one address.
+/// Flags of a route, with Linux's values (`RTF_UP`, `RTF_GATEWAY`, `RTF_HOST`).
 const USED: u32 = 1;
 const BY_GATEWAY: u32 = 2;
 const TO_ONE: u32 = 4;
-/// The way is to the machine itself.
+/// The route is to this machine itself (`RTF_LOCAL`).
 const TO_SELF: u32 = 0x8000_0000;
 
-/// How long each line is at least.
+/// Each line is padded to this length.
 const LINE: usize = 127;
 
 fn routes(all: &Interfaces) -> Written {
@@ -328,7 +329,7 @@ fn routes(all: &Interfaces) -> Written {
         |route: &&crate::interfaces::Route| route.is_four() && route.table == Table::Main;
     for route in all.routes().iter().filter(is_shown) {
         let name = all.by_index(route.interface).map_or("*", |of| of.name);
-        // Words as they lie in memory.
+        // In network byte order, printed as words of the processor.
         let [to, gateway] = [Some(route.to.0), route.gateway].map(|address| {
             let address = address.unwrap_or(0) as u32;
             address.swap_bytes()
@@ -352,7 +353,7 @@ fn flags(route: &crate::interfaces::Route) -> u32 {
         | flag(route.table == Table::Local, TO_SELF)
 }
 
-/// The bits of addresses that have been set by hand.
+/// `IFA_F_PERMANENT`: the address was configured, not assigned for a time.
 const PERMANENT: u32 = 0x80;
 
 fn sixes(all: &Interfaces) -> Written {
@@ -394,7 +395,7 @@ fn six_routes(all: &Interfaces) -> Written {
     Ok(out)
 }
 
-/// Fails if what is asked for is the card's and there is none.
+/// Fails with `none` if there is no card.
 pub fn check_card(c: &mut Caller, none: Errno) -> Result<()> {
     let all = interfaces(c)?;
     all.by_index(CARD).map(|_| ()).ok_or(none.into())

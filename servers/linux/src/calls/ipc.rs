@@ -20,7 +20,7 @@ use crate::process::Ids;
 use crate::system::{Key, Thing};
 use crate::wire::{u16_at, u32_at, u64_at, Writer};
 
-/// Commands of the three `...ctl`.
+/// Commands of `shmctl`, `semctl` and `msgctl`.
 mod command {
     pub(super) const REMOVE: u32 = 0;
     pub(super) const SET: u32 = 1;
@@ -61,12 +61,12 @@ fn ids(c: &mut Caller) -> Ids {
     c.process().ids
 }
 
-/// Seconds of the date, and the number of the process.
+/// The date in seconds, and the number of the process.
 fn mark(c: &mut Caller) -> (u64, u32) {
     (c.date() / 1_000_000_000, c.p.task.number)
 }
 
-/// `struct ipc64_perm`; an identifier says how often its index was used before.
+/// `struct ipc64_perm`. The sequence number is the upper part of the identifier: how often its index was used before.
 fn perm(owner: &Owner, id: i32) -> Writer {
     Writer::new()
         .u32(owner.key as u32)
@@ -79,14 +79,14 @@ fn perm(owner: &Owner, id: i32) -> Writer {
         .pad_to(PERM)
 }
 
-/// What `IPC_SET` gives to what has this owner.
+/// Sets the owner and mode that `IPC_SET` gives.
 fn set_owner(owner: &mut Owner, raw: &[u8]) {
     owner.uid = u32_at(raw, 4);
     owner.gid = u32_at(raw, 8);
     owner.mode = owner.mode & !0o777 | u32_at(raw, 20) & 0o777;
 }
 
-/// Reads what `IPC_SET` gives: user and group that cannot be are refused as in Linux.
+/// Reads the argument of `IPC_SET`. As in Linux, the invalid user and group numbers (-1) are refused.
 fn read_set(c: &mut Caller, at: u64, size: usize) -> Result<Vec<u8>> {
     let raw = c.read(at, size)?;
     if [4, 8]
@@ -98,7 +98,7 @@ fn read_set(c: &mut Caller, at: u64, size: usize) -> Result<Vec<u8>> {
     Ok(raw)
 }
 
-/// Whose state a command asks for; `any` is the one that asks whatever the permissions are.
+/// How a `STAT` command names its object; `any` is the command that needs no permission.
 fn shown(id: i32, what: u32, any: u32) -> Shown {
     match what {
         command::STAT => Shown::ById(id),
@@ -186,7 +186,7 @@ pub fn shmat(c: &mut Caller, id: i32, at: u64, flags: u32) -> Result {
     };
     memory::may_replace(c, start, start + size, false)?;
     let used = c.s.use_again(object)?;
-    // What was attached there is detached by it.
+    // Attaching detaches what was attached in the range.
     let areas = &c.p.memory.areas;
     let before = areas.list()[areas.first_after(start)..].iter();
     let before = before.take_while(|area| area.start < start + size);
@@ -197,7 +197,7 @@ pub fn shmat(c: &mut Caller, id: i32, at: u64, flags: u32) -> Result {
     Ok(start)
 }
 
-/// Somebody has attached shared memory with these objects, or detached it.
+/// Marks the shared memories of these objects as attached, or detached, by the caller at this time.
 fn touched(c: &mut Caller, objects: &BTreeSet<u64>, attached: bool) {
     let (now, by) = mark(c);
     let pid = c.p.task.pid;
@@ -219,7 +219,7 @@ pub fn shmdt(c: &mut Caller, at: u64) -> Result {
         return Err(EINVAL.into());
     }
     c.s.tidy_shared(pid);
-    // What was attached there begins there, also if its beginning is not there any more.
+    // An area belongs to an attachment at `at` if its offset fits, also if the first part was unmapped.
     let of = |area: &Area| match area.source() {
         Source::Object { id, offset } if area.start >= at && offset == area.start - at => Some(id),
         _ => None,
@@ -239,8 +239,8 @@ pub fn shmdt(c: &mut Caller, at: u64) -> Result {
     Ok(0)
 }
 
-/// The shared memory of the caller's tree that this memory object is, if it is one: its identifier and its key, which
-/// is 0 for none and when it was removed.
+/// The shared memory of the caller's tree that this memory object belongs to: its identifier and its key, which is 0
+/// for a private or a removed one. `None` if the object is no shared memory of the tree.
 #[must_use]
 pub fn memory_of(c: &Caller, object: u64) -> Option<(u32, i32)> {
     let memories = &c.s.ipcs.of(c.s.root_of(c.p.task.pid))?.memories;
@@ -249,10 +249,10 @@ pub fn memory_of(c: &Caller, object: u64) -> Option<(u32, i32)> {
     Some((id as u32, memory.owner.key))
 }
 
-/// Most areas that are looked at to count attachments: there could be 2 million in a tree.
+/// Most areas that are looked at to count attachments: a tree could have 2 million.
 const MOST_AREAS: usize = 200_000;
 
-/// How often each of the tree's shared memories is in a memory of its processes, by memory objects, which are in rising order.
+/// How often each shared memory of the tree is attached: memory objects in rising order, with their counts.
 fn attachments(c: &Caller) -> Vec<(u64, u64)> {
     let root = c.s.root_of(c.p.task.pid);
     let ipc = c.s.ipcs.of(root);
@@ -282,7 +282,7 @@ fn attachments(c: &Caller) -> Vec<(u64, u64)> {
     counts
 }
 
-/// How often one of these is attached.
+/// The count of one memory object in the result of [`attachments`].
 fn attached(counts: &[(u64, u64)], object: u64) -> u64 {
     let at = counts.binary_search_by_key(&object, |(id, _)| *id);
     at.map_or(0, |at| counts[at].1)
@@ -366,7 +366,7 @@ pub fn shmctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
         REMOVE => {
             let memory = c.s.ipc(pid).memories.get_mut(id)?;
             memory.owner.check_owner(&ids)?;
-            // It is found by its key no more, and goes when nobody has it attached.
+            // It cannot be found by its key any more, and is removed when the last attachment goes.
             memory.owner.key = 0;
             memory.owner.mode |= flag::GOES;
             memory.used = None;
@@ -386,7 +386,8 @@ pub fn shmctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
     }
 }
 
-/// Reads what `IPC_SET` gives, and then looks whether it may: the order of Linux's errors.
+/// Checks that the argument of `IPC_SET` is readable, then the permission, then the argument: the order of Linux's
+/// errors.
 fn read_set_after(
     c: &mut Caller,
     at: u64,
@@ -421,12 +422,12 @@ pub fn semget(c: &mut Caller, key: i32, count: i32, flags: u32) -> Result {
     Ok(id as u64)
 }
 
-/// What has become of what the task waits for; `None` if it does not wait.
+/// The state of the task's wait in a queue; `None` if it does not wait.
 fn waited(c: &mut Caller) -> Option<Wait> {
     c.s.ipcs.wait(c.p.task.tid).cloned()
 }
 
-/// The call waits: what it waits for is known.
+/// Parks the call until something has become of the task's wait in a queue.
 fn park(c: &mut Caller, deadline: Option<u64>) -> Stop {
     c.wait();
     Stop::Park(Wake {
@@ -436,7 +437,7 @@ fn park(c: &mut Caller, deadline: Option<u64>) -> Stop {
     })
 }
 
-/// `semop`, and `semtimedop` with where its timeout is.
+/// `semop`; `semtimedop` if `timeout` is the address of one.
 pub fn semop(c: &mut Caller, id: i32, at: u64, count: u64, timeout: Option<u64>) -> Result {
     let (tid, pid, ids) = (c.p.task.tid, c.p.task.pid, ids(c));
     if let Some(Wait::Operations { .. }) = waited(c) {
@@ -631,7 +632,7 @@ pub fn semctl(c: &mut Caller, id: i32, number: i32, what: u32, argument: u64) ->
     }
 }
 
-/// The number of a semaphore of the set.
+/// Checks that the set has a semaphore with this number. Errors: `EINVAL`.
 fn within(set: &Set, number: i32) -> Result<u16> {
     let number = u16::try_from(number).map_err(|_| EINVAL)?;
     let is_one = usize::from(number) < set.semaphores.len();
@@ -693,7 +694,7 @@ pub fn msgrcv(c: &mut Caller, id: i32, at: u64, most: u64, kind: i64, flags: u32
         let message = done.map_err(Errno)?;
         return deliver(c, &message, at, most);
     }
-    /// `MSG_COPY`, which Linux has only if it was built for that.
+    /// `MSG_COPY`, which Linux supports only if it was built with `CONFIG_CHECKPOINT_RESTORE`.
     const COPY: u32 = 0o40000;
     if id < 0 || most as i64 >> 63 != 0 || flags & COPY != 0 {
         return Err(if flags & COPY != 0 && id >= 0 {
@@ -719,7 +720,7 @@ pub fn msgrcv(c: &mut Caller, id: i32, at: u64, most: u64, kind: i64, flags: u32
     }
 }
 
-/// Gives a message to the program: as many bytes of its text as that wants.
+/// Writes a message to the program's buffer, with at most `most` bytes of its text.
 fn deliver(c: &mut Caller, message: &Message, at: u64, most: u64) -> Result {
     let length = message
         .text
@@ -800,7 +801,7 @@ pub fn msgctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
                 queue.owner.check_owner(&ids)
             })?;
             let most = u64_at(&raw, 88);
-            // Who may do everything may ask for more than others, but not for any number.
+            // Root may raise the limit above the default, but not without bound.
             if most > QUEUE_BYTES && !ids.is_root() || most > MOST_QUEUE_BYTES {
                 return Err(EPERM.into());
             }
@@ -822,7 +823,7 @@ pub fn msgctl(c: &mut Caller, id: i32, what: u32, at: u64) -> Result {
 
 // --- Lists ---
 
-/// What there is of a kind, as `/proc/sysvipc` has it.
+/// A list in `/proc/sysvipc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub enum List {
@@ -831,7 +832,7 @@ pub enum List {
     Queues,
 }
 
-/// Its text.
+/// The contents of the list.
 pub fn list(c: &mut Caller, which: List) -> core::result::Result<String, Errno> {
     let pid = c.p.task.pid;
     c.h.room(64 << 10)?;

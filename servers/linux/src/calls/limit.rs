@@ -1,7 +1,8 @@
-//! Limits of what a process may use (`setrlimit`), and what they forbid.
+//! Resource limits of a process (`setrlimit`), and what they forbid.
 //!
-//! Those of descriptors and of how nice somebody is are looked at where these are given out, that of processor time
-//! when it has passed ([`System::work_left`](crate::system::System::work_left)). All others but the ones here are kept and told again.
+//! The limits of descriptors and of nice values are checked where these are given out, the limit of processor time when
+//! it has passed ([`System::work_left`](crate::system::System::work_left)). All limits that are checked neither there
+//! nor here are only stored and reported.
 
 use linux_raw_sys::general as linux;
 
@@ -13,7 +14,7 @@ use crate::memory::{stack_start, Area, Kind, PAGE, STACK_TOP};
 use crate::signal::sig;
 use crate::wire::{u64_at, Writer};
 
-/// Limits of the process that calls, soft and hard, which are not there unless they were set.
+/// Soft and hard limit of the calling process; `u64::MAX` if they were never set.
 fn own(c: &Caller, which: u32) -> (u64, u64) {
     if !c.s.has_limits {
         return (u64::MAX, u64::MAX);
@@ -56,7 +57,7 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
     Ok(0)
 }
 
-/// How many bytes may be written to a file that the process may make so long, from `offset` on or (`append`) at its end.
+/// How many bytes `RLIMIT_FSIZE` lets the process write to a file, from `offset` on or (`append`) at its end.
 pub fn room_in_file(c: &mut Caller, ino: u64, offset: u64, append: bool) -> Result<u64> {
     let most = own(c, linux::RLIMIT_FSIZE).0;
     if most == u64::MAX {
@@ -69,7 +70,7 @@ pub fn room_in_file(c: &mut Caller, ino: u64, offset: u64, append: bool) -> Resu
     Ok(most.saturating_sub(offset))
 }
 
-/// Fails if the process may not make a file so long that is shorter.
+/// Fails with `EFBIG` if setting the size of a file would make it longer than `RLIMIT_FSIZE` allows.
 pub fn may_grow_file(c: &mut Caller, ino: u64, size: u64) -> Result<()> {
     let is_long = size > own(c, linux::RLIMIT_FSIZE).0;
     match is_long && c.attr(&Request::StatIno { ino })?.size < size {
@@ -78,14 +79,14 @@ pub fn may_grow_file(c: &mut Caller, ino: u64, size: u64) -> Result<()> {
     }
 }
 
-/// A file would become longer than the process may make it, which is told the thread.
+/// The failure of a call that would make a file too long: `EFBIG`, with `SIGXFSZ` for the thread.
 pub fn too_long(c: &mut Caller) -> Stop {
     signal::post_to_itself(c, sig::XFSZ);
     EFBIG.into()
 }
 
-/// Fails if the process may not have so many bytes of addresses more than it has (`RLIMIT_AS`), or of those that are its
-/// own to write, if they are of that kind.
+/// Fails with `ENOMEM` if `bytes` more of address space exceed `RLIMIT_AS` or, if they are private and writable
+/// (`is_data`), `RLIMIT_DATA`.
 pub fn may_map(c: &Caller, bytes: u64, is_data: bool) -> Result<()> {
     let most = own(c, linux::RLIMIT_AS).0;
     if bytes > 0 && most != u64::MAX {
@@ -97,10 +98,10 @@ pub fn may_map(c: &Caller, bytes: u64, is_data: bool) -> Result<()> {
     }
 }
 
-/// Fails if the process may not have so many bytes more of its own to write than it has (`RLIMIT_DATA`).
+/// Fails with `ENOMEM` if `bytes` more of private writable memory exceed `RLIMIT_DATA`.
 pub fn may_write(c: &Caller, bytes: u64) -> Result<()> {
     let most = match own(c, linux::RLIMIT_DATA) {
-        // As in Linux, for programs that run others in their memory.
+        // A soft limit of 0 does not count, as in Linux, for programs that run others in their own memory.
         (0, hard) => hard,
         (soft, _) => soft,
     };
@@ -117,8 +118,8 @@ fn fits(has: u64, more: u64, most: u64) -> Result<()> {
     }
 }
 
-/// Has the stack of the process reach as far down as it may now. What is above the caller's place there stays, and all of
-/// it if it runs elsewhere, or if others are in its memory.
+/// Lets the stack of the process reach as far down as `limit` allows. The part above the caller's stack pointer stays,
+/// and all of the stack if the caller runs on another stack. Nothing changes if other processes use the memory.
 fn fit_stack(c: &mut Caller, limit: u64) {
     let tasks = c.process().tasks.len();
     let memory = &c.p.memory;
@@ -137,7 +138,7 @@ fn fit_stack(c: &mut Caller, limit: u64) {
     let Some(low) = low.filter(|_| memory::tasks_in_memory(c) == tasks) else {
         return;
     };
-    // Nobody uses what is below the stack pointer, but for what leaf functions have there.
+    // Below the stack pointer a program uses nothing but the red zone of leaf functions.
     let used = c.entry.rsp.wrapping_sub(128);
     let is_there = (low.start..STACK_TOP).contains(&used);
     let start = stack_start(limit, if is_there { used } else { STACK_TOP });
@@ -151,7 +152,7 @@ fn fit_stack(c: &mut Caller, limit: u64) {
         }
         let by = Some((low.prot, Kind::Stack));
         let new = c.p.memory.areas.replaced(start, low.start, by);
-        // It is as long as it was if there is no room for the change.
+        // The stack keeps its size if there is no memory for the change.
         let _ = c.p.memory.areas.apply(c.h, new);
     } else if start > low.start && is_there && !c.p.task.signals.stack.holds(c.entry.rsp) {
         let _ = memory::remove(c, low.start, start);

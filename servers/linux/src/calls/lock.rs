@@ -1,4 +1,4 @@
-//! Locks on files: `flock`, and those of ranges of bytes by `fcntl`.
+//! Locks on files: `flock`, and record locks by `fcntl`.
 
 use alloc::rc::Rc;
 use linux_raw_sys::general as linux;
@@ -15,14 +15,14 @@ use crate::wire::{u16_at, u64_at, Writer};
 /// Bytes of `struct flock`.
 const SIZE: usize = 32;
 
-/// A range, as `struct flock` says it.
+/// A lock as `struct flock` describes it.
 struct Asked {
     kind: u32,
     start: u64,
     last: u64,
 }
 
-/// Reads a `struct flock`. `own`: it is a lock of a description.
+/// Reads a `struct flock`. `own`: the lock is to belong to the file description (`F_OFD_...`).
 fn asked(c: &mut Caller, address: u64, description: &Description, own: bool) -> Result<Asked> {
     let raw = c.read(address, SIZE)?;
     let (kind, whence) = (u32::from(u16_at(&raw, 0)), u32::from(u16_at(&raw, 2)));
@@ -43,7 +43,7 @@ fn asked(c: &mut Caller, address: u64, description: &Description, own: bool) -> 
     let (start, last) = match length {
         0 => (start, LAST as i64),
         1.. => (start, start.checked_add(length - 1).ok_or(EOVERFLOW)?),
-        // It ends before the start.
+        // A negative length: the range ends before the start.
         _ => match start.checked_add(length) {
             Some(first) if first >= 0 => (first, start - 1),
             _ => return Err(EINVAL.into()),
@@ -60,7 +60,7 @@ fn description(c: &Caller, fd: u32) -> Result<Shared<Description>> {
     Ok(Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description))
 }
 
-/// The owner of locks of the caller's process.
+/// The owner of the record locks of the caller's process.
 fn files_owner(c: &mut Caller) -> Owner {
     if c.p.files.owner == 0 {
         c.p.files.owner = c.s.new_identity();
@@ -68,7 +68,7 @@ fn files_owner(c: &mut Caller) -> Owner {
     Owner::Files(c.p.files.owner)
 }
 
-/// `F_SETLK`, `F_SETLKW`, `F_GETLK`, and those of descriptions.
+/// `F_SETLK`, `F_SETLKW`, `F_GETLK`, and the same with `F_OFD_`.
 pub fn record(c: &mut Caller, fd: u32, command: u32, address: u64) -> Result {
     let shared = description(c, fd)?;
     let own = matches!(
@@ -108,7 +108,7 @@ pub fn record(c: &mut Caller, fd: u32, command: u32, address: u64) -> Result {
         return Err(EBADF.into());
     }
     let Some(ino) = ino else {
-        // Nobody else comes to what has no file.
+        // A description without an inode is shared with nobody who could hold a conflicting lock.
         return Ok(0);
     };
     let payer = c.process().payer;
@@ -121,7 +121,7 @@ pub fn record(c: &mut Caller, fd: u32, command: u32, address: u64) -> Result {
     take(c, ino, lock, waits)
 }
 
-/// Takes a lock, or waits for who has one in its way.
+/// Takes a lock, or waits until no other owner has a conflicting one.
 fn take(c: &mut Caller, ino: u64, lock: Lock, waits: bool) -> Result {
     // The list of locks of a file may grow.
     c.h.room(192 << 10)?;
@@ -136,15 +136,15 @@ fn take(c: &mut Caller, ino: u64, lock: Lock, waits: bool) -> Result {
     if let Owner::Files(_) = lock.owner {
         c.s.locks.wait(c.p.task.tid, lock.owner, other.owner)?;
     }
-    // When the call is over, however that is, what is kept of it says that it waits no more.
+    // Without a `process::Wait` the task would not leave the queue of the lock when the call is given up.
     c.wait();
     Err(Stop::Park(Wake::on(Key::Lock(ino))))
 }
 
-/// Tells of the lock that is in the way, or that there is none.
+/// Writes the conflicting lock to the caller's `struct flock`, or `F_UNLCK` if there is none.
 fn tell(c: &mut Caller, address: u64, found: Option<Lock>) -> Result {
     let Some(found) = found else {
-        // The rest stays as it is.
+        // As on Linux, the other fields stay as they are.
         c.write(address, &(linux::F_UNLCK as u16).to_le_bytes())?;
         return Ok(0);
     };
@@ -204,7 +204,7 @@ pub fn flock(c: &mut Caller, fd: u32, operation: u32) -> Result {
     if has.iter().any(|has| has.exclusive == lock.exclusive) {
         return Ok(0);
     }
-    // As on Linux another kind is given up before it is taken.
+    // As on Linux, a lock of the other kind is released before the new one is taken.
     c.s.unlock(ino, &lock, payer)?;
     take(c, ino, lock, operation & LOCK_NB == 0)
 }

@@ -1,4 +1,4 @@
-//! `memfd_create`, and seals. Such a file is one of the file system in memory that has no name.
+//! `memfd_create`, and seals. A memfd is a file of the file system in memory that has no name.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,30 +14,30 @@ use services::fs::Flags;
 
 /// Most bytes of a name.
 pub const MAX_NAME: usize = 249;
-/// The seals that there are.
+/// All seals that exist.
 pub const SEALS: u32 = linux::F_SEAL_SEAL
     | linux::F_SEAL_SHRINK
     | linux::F_SEAL_GROW
     | linux::F_SEAL_WRITE
     | linux::F_SEAL_FUTURE_WRITE;
 
-/// What is kept of such a file beside its contents.
+/// What is kept of a memfd beside its contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memfd {
-    /// Its name, for people.
+    /// Its name, which only `/proc` shows.
     pub name: Vec<u8>,
-    /// What cannot be done to it any more.
+    /// Its seals: the operations that are forbidden for ever.
     pub seals: u32,
 }
 
 impl Memfd {
-    /// What `/proc/self/fd` says that it is.
+    /// The target of its link in `/proc/self/fd`.
     #[must_use]
     pub fn shown(&self) -> String {
         format!("/memfd:{} (deleted)", String::from_utf8_lossy(&self.name))
     }
 
-    /// Whether one from an image makes sense.
+    /// Whether a memfd from a checkpoint image is valid.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.name.len() <= MAX_NAME && self.seals & !SEALS == 0
@@ -73,7 +73,7 @@ pub fn memfd_create(c: &mut Caller, name: u64, flags: u32) -> Result {
     Ok(u64::from(fd))
 }
 
-/// Makes a file in memory that has no name: its inode. It is in memory, where nothing has to be waited for.
+/// Creates a file in memory without a name; returns its inode. The file system in memory answers without waiting.
 fn nameless(c: &mut Caller) -> Result<u64> {
     let open = Request::Open {
         path: "/".into(),
@@ -89,7 +89,7 @@ fn nameless(c: &mut Caller) -> Result<u64> {
     }
 }
 
-/// `F_GET_SEALS` and, with new ones, `F_ADD_SEALS`.
+/// `F_ADD_SEALS` if there are `new` ones, else `F_GET_SEALS`.
 pub fn seal(c: &mut Caller, fd: u32, new: Option<u32>) -> Result {
     let description = c.p.files.get(fd)?;
     let Kind::File { ino } = description.kind else {
@@ -115,7 +115,7 @@ pub fn seal(c: &mut Caller, fd: u32, new: Option<u32>) -> Result {
     Ok(0)
 }
 
-/// Fails if a file must not be written to, or not grow from its size to `end`.
+/// Fails with `EPERM` if a seal forbids to write to the file, or to grow it to `end` bytes.
 pub fn check_write(c: &mut Caller, ino: u64, end: u64) -> Result<()> {
     let seals = seals(c, ino);
     if seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE) != 0 {
@@ -127,7 +127,7 @@ pub fn check_write(c: &mut Caller, ino: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a file must not have another size.
+/// Fails with `EPERM` if a seal forbids the new size.
 pub fn check_size(c: &mut Caller, ino: u64, size: u64) -> Result<()> {
     let seals = seals(c, ino);
     let now = match seals {

@@ -16,8 +16,8 @@ use crate::object::Use;
 use crate::system::Key;
 use linux_raw_sys::general as linux;
 
-/// Fails when there is not so much memory to be had. Private writable memory is promised only
-/// while there is free memory for it; what a program does with the promise is its own affair.
+/// Fails with `ENOMEM` unless `size` bytes of memory are free beside the reserve. This is checked when private writable
+/// memory is mapped; the memory is not reserved for the program.
 pub fn afford(c: &mut Caller, size: u64) -> Result<()> {
     if size > 0 && c.h.memory_usage().free < size.saturating_add(RESERVE) {
         return Err(ENOMEM.into());
@@ -25,7 +25,7 @@ pub fn afford(c: &mut Caller, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// `brk`: returns the new end of the heap, or the old one when it cannot be.
+/// `brk`: returns the new end of the heap, or the old one if it cannot be changed.
 pub fn brk(c: &mut Caller, end: u64) -> Result {
     let old = c.p.memory.brk;
     if end < c.p.memory.brk_start || end == old {
@@ -68,8 +68,8 @@ pub(super) fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Unmaps those areas, which show memory objects: so nothing of the process's own is where they are, and however many
-/// they are, the list is made anew once.
+/// Unmaps the areas for which `goes` holds, in one change of the list. They must show memory objects, so that the
+/// process has no pages of its own there to give back.
 pub fn unmap_object(c: &mut Caller, goes: impl Fn(&Area) -> bool) -> Result<()> {
     let areas = c.p.memory.areas.list().iter();
     let new = areas.filter(|area| !goes(area)).copied().collect();
@@ -78,13 +78,13 @@ pub fn unmap_object(c: &mut Caller, goes: impl Fn(&Area) -> bool) -> Result<()> 
     Ok(())
 }
 
-/// Gives up the memory objects of which no area is left.
+/// Drops the references to memory objects of which no area is left.
 fn tidy(c: &mut Caller) {
     let memory = &mut *c.p.memory;
     memory.objects.tidy(&memory.areas);
 }
 
-/// The page-aligned range of a call, all of it within a program's memory.
+/// The page-aligned range of a call. Errors: `EINVAL` if the start is not aligned, `ENOMEM` if the end overflows.
 fn range(start: u64, size: u64) -> Result<(u64, u64)> {
     if !start.is_multiple_of(PAGE) {
         return Err(EINVAL.into());
@@ -144,10 +144,10 @@ pub fn mmap(
         } else if end > END {
             return Err(ENOMEM.into());
         } else if !may_write && !c.s.objects.is_writable(ino) {
-            // Nobody changes it by a mapping, and a process with a copy of its own can be saved.
+            // No mapping can change the file, and a process that has a private copy of it instead can be checkpointed.
             shared = false;
         }
-        // Mappings that could be written to before it was sealed for the future stay as they are; this is a new one.
+        // A seal affects new mappings only; a mapping that was writable before stays so.
         const SEALED: u32 = linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE;
         if super::memfd::seals(c, ino) & SEALED != 0 {
             if prot & WRITE != 0 {
@@ -191,7 +191,7 @@ pub fn mmap(
             (start, end),
             prot,
             file.map(|_| fd as u32),
-            // Anonymous memory has no places, whatever is asked for.
+            // Anonymous memory has no offset, whatever the caller passes.
             file.map_or(0, |_| offset),
             may_write,
         );
@@ -199,7 +199,7 @@ pub fn mmap(
     // The old contents are removed before the new ones are read.
     remove(c, start, end)?;
     let (prot_now, kind) = match file {
-        // It is kept free until all is there.
+        // The range is reserved, without access, until all of the file is loaded.
         Some(_) => {
             let thread = c.p.task.thread;
             (0, Kind::Loading { thread })
@@ -222,13 +222,13 @@ pub fn mmap(
     loading::map(c, mapping)
 }
 
-/// Fails if the limits of the process forbid another area in the place of what is in the range.
+/// Fails if a limit of the process forbids a new area in the place of what is mapped in the range.
 pub fn may_replace(c: &Caller, start: u64, end: u64, is_data: bool) -> Result<()> {
     let taken = c.p.memory.areas.taken(start, end);
     super::limit::may_map(c, end - start - taken, is_data)
 }
 
-/// Maps a new memory object, or that of what a descriptor is open on from `offset` on.
+/// Maps a new memory object or, with `fd`, the object of that file, from `offset` on.
 fn map_object(
     c: &mut Caller,
     (start, end): (u64, u64),
@@ -246,7 +246,7 @@ fn map_object(
             let used = c.s.object_of_file(c.h, payer, ino, &description)?;
             let bytes = (offset, offset + (end - start));
             if !c.s.load_object(c.h, used.id(), bytes)? {
-                // It is found again by the file.
+                // The call that is made again finds the object by its file.
                 return Err(loading::go_on_with(c, used));
             }
             used
@@ -255,7 +255,7 @@ fn map_object(
     map_used(c, (start, end), prot, used, offset, may_write)
 }
 
-/// Maps a memory object from `offset` on.
+/// Maps a memory object from `offset` on, in the place of what is mapped in the range.
 pub fn map_used(
     c: &mut Caller,
     (start, end): (u64, u64),
@@ -286,7 +286,7 @@ pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
     let (start, end) = range(start, size).map_err(|_| Stop::Errno(EINVAL))?;
     let ids = settle(c, |area| area.start < end && start < area.end)?;
     remove(c, start, end)?;
-    // If it has waited, others may have mapped them meanwhile and changed them.
+    // If the call has waited, others may have mapped the objects meanwhile and changed them.
     if c.progress() == 0 && tasks_in_memory(c) == 1 {
         for id in ids {
             c.s.objects.is_as_written(id);
@@ -295,7 +295,8 @@ pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
     Ok(0)
 }
 
-/// Waits until what was changed in mapped files of which nobody else has a mapping is in these, before the areas go: their objects.
+/// Before these areas go: waits until the changes of mapped files that nobody else has mapped are written back. Returns
+/// the objects.
 fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>> {
     if c.p.memory.objects.is_empty() {
         return Ok(BTreeSet::new());
@@ -309,8 +310,8 @@ fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>
     Ok(ids)
 }
 
-/// The same of all its areas, before the process ends or goes on with another program: unless others have its memory,
-/// who would run on meanwhile.
+/// As `settle`, for all areas, before the process ends or executes another program. Not if other tasks share the
+/// memory: they would go on changing it.
 pub fn settle_all(c: &mut Caller) -> Result<()> {
     if tasks_in_memory(c) == 1 {
         settle(c, |_| true)?;
@@ -318,9 +319,9 @@ pub fn settle_all(c: &mut Caller) -> Result<()> {
     Ok(())
 }
 
-/// How many tasks have the memory.
+/// How many tasks share the caller's memory.
 pub(super) fn tasks_in_memory(c: &Caller) -> usize {
-    // The call that is made has it, too.
+    // The call itself holds one more reference.
     Rc::strong_count(&c.p.task.shares.memory) - 1
 }
 
@@ -332,7 +333,7 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     }
     let (mut start, end) = range(start, size)?;
     if prot & GROWS != 0 && start < end {
-        // All of the stack that begins, or goes on, there: nothing here grows upwards.
+        // The protection applies down to the lowest page of the stack. No area grows upwards.
         let area = c.p.memory.areas.find(start).ok_or(ENOMEM)?;
         if area.kind != Kind::Stack || prot & linux::PROT_GROWSUP != 0 {
             return Err(EINVAL.into());
@@ -345,7 +346,7 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     }
     if prot & u32::from(WRITE) != 0 {
         let forbids = |area: &Area| {
-            // A copy that was asked for as a shared one would take what is written to it for itself.
+            // A private copy that stands for a shared mapping would not pass on what is written to it.
             let only_reads = matches!(
                 area.kind,
                 Kind::Shared {
@@ -398,7 +399,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         return Err(EFAULT.into());
     }
     if new > old && area.is_of_file() {
-        // What follows in the file would have to be there, and the file may be gone.
+        // The file would have to be read further, and it may be gone.
         return Err(ENOMEM.into());
     }
     if flags & FIXED == 0 {
@@ -463,7 +464,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         remove(c, start, end)?;
         return Ok(target);
     }
-    // A page lives at the offset of its address, so moving is copying.
+    // The contents of a page are stored at the offset of its address, so pages are moved by copying.
     c.h.hide_breakpoints(true);
     let copied = copy(c, start, target, old.min(new));
     c.h.hide_breakpoints(false);
@@ -472,7 +473,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     Ok(target)
 }
 
-/// Copies memory of the process to where there are pages of zeros.
+/// Copies memory of the process to a range that reads as zeros.
 fn copy(c: &mut Caller, from: u64, to: u64, length: u64) -> Result<()> {
     let mut chunk = c.s.take_chunk();
     let mut done = 0;
@@ -480,7 +481,7 @@ fn copy(c: &mut Caller, from: u64, to: u64, length: u64) -> Result<()> {
         let piece = (length - done).min(chunk.len() as u64) as usize;
         c.h.read_memory(from + done, &mut chunk[..piece])?;
         for (i, page) in chunk[..piece].chunks(PAGE as usize).enumerate() {
-            // A page of zeros is what is there already.
+            // The target reads as zeros already.
             if page.iter().any(|b| *b != 0) {
                 c.h.write_memory(to + done + i as u64 * PAGE, page)?;
             }
@@ -491,7 +492,7 @@ fn copy(c: &mut Caller, from: u64, to: u64, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// An area of a memory object is to reach up to `end`: the object has so much of its file then.
+/// Before an area is extended up to `end`: has its memory object load that much of its file.
 fn grow_object(c: &mut Caller, area: &Area, end: u64) -> Result<()> {
     let Source::Object { id, offset } = area.source() else {
         return Ok(());
@@ -500,7 +501,7 @@ fn grow_object(c: &mut Caller, area: &Area, end: u64) -> Result<()> {
         .checked_add(end - area.start)
         .filter(|upto| *upto <= END);
     let bytes = (offset, upto.ok_or(ENOMEM)?);
-    // What is there stays with the area, which others have their turn amid.
+    // How far loading has come is kept with the object, so other programs can have their turns in between.
     match c.s.load_object(c.h, id, bytes)? {
         true => Ok(()),
         false => Err(Stop::Turn),
@@ -513,26 +514,26 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     match advice {
         linux::MADV_DONTNEED => drop_pages(c, start, end),
         linux::MADV_REMOVE => give_back(c, start, end),
-        // Hints that may be ignored, MADV_FREE among them.
-        // Not MADV_DONTFORK and MADV_WIPEONFORK: who uses them relies on that.
+        // Hints that may be ignored, `MADV_FREE` among them. `MADV_DONTFORK` and `MADV_WIPEONFORK` are refused, because
+        // programs rely on their effect.
         0..=3 | 8 | 11..=17 | 19..=21 | 25 => Ok(0),
         _ => Err(EINVAL.into()),
     }
 }
 
-/// `MADV_DONTNEED`: private memory reads as zero afterwards. Pages of memory objects stay as they are, and so do copies of
-/// files that are only read: they are what their files were.
+/// `MADV_DONTNEED`: private memory reads as zero afterwards. Pages of memory objects keep their contents, and so do
+/// read-only copies of files, which equal their files.
 fn drop_pages(c: &mut Caller, start: u64, end: u64) -> Result {
     let is_met = |area: &&Area| area.start < end && start < area.end && area.is_of_file();
     let areas = &c.p.memory.areas;
     let of_files = || areas.list().iter().filter(is_met);
     if of_files().any(|area| area.prot & WRITE != 0) {
-        // It would have to be read again from a file that may have changed.
+        // The file would have to be read again, and it may have changed.
         return Err(EINVAL.into());
     }
     let is_covered = areas.covers(start, end);
     let done = begun_at(c, start, end);
-    // What lies between the copies, from where earlier turns have come to.
+    // The parts of the range between copies of files, without those that earlier turns have done.
     let mut from = start;
     let mut between = Vec::new();
     for (until, behind) in of_files()
@@ -550,16 +551,16 @@ fn drop_pages(c: &mut Caller, start: u64, end: u64) -> Result {
     }
     match between.get(RANGES_AT_ONCE) {
         Some((at, _)) => Err(c.turn(at - start)),
-        // What is there is dropped before it is said that some is not.
+        // As on Linux, the mapped parts are dropped before the call fails because of holes.
         None => is_covered.then_some(0).ok_or(ENOMEM.into()),
     }
 }
 
-/// How many ranges of memory objects a call gives back before others have their turn: each is a call of the memory server.
+/// Ranges of memory objects that a call gives back in one turn: each is a request to the memory server.
 pub(crate) const RANGES_AT_ONCE: usize = 64;
 
-/// Where a call that goes through a range in turns goes on. What is kept is how many bytes of the range are done, and an
-/// image may say any number.
+/// Where a call that goes through a range in turns continues. Its progress is in bytes of the range; it may come from a
+/// checkpoint image, so it can be any number.
 fn begun_at(c: &Caller, start: u64, end: u64) -> u64 {
     start.saturating_add(c.progress() & !(PAGE - 1)).min(end)
 }
@@ -585,12 +586,12 @@ struct Range {
     id: u64,
     from: u64,
     to: u64,
-    /// The address behind where they are mapped.
+    /// The address behind their mapping.
     behind: u64,
 }
 
-/// The first pages of a memory object that are mapped between two addresses: all that follow each other in both.
-/// Errors: `EINVAL` if what is there first is none, or may not be written to.
+/// The pages of one memory object that are mapped from `at` on, as far as they are contiguous in both the address space
+/// and the object. Errors: `EINVAL` if the first area is not of a memory object, or not writable.
 fn range_of_object(areas: &Areas, at: u64, end: u64) -> Result<Option<Range>> {
     let mut found: Option<Range> = None;
     for area in &areas.list()[areas.first_after(at)..] {
@@ -624,7 +625,7 @@ fn range_of_object(areas: &Areas, at: u64, end: u64) -> Result<Option<Range>> {
     Ok(found)
 }
 
-/// `msync`: what was changed in mapped files is written back. The call waits for that unless it says that it does not.
+/// `msync`: writes the changes of mapped files back, and with `MS_SYNC` waits until that is done.
 pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
     use linux::{MS_ASYNC as ASYNC, MS_INVALIDATE as INVALIDATE, MS_SYNC as SYNC};
     if flags & !(ASYNC | INVALIDATE | SYNC) != 0 || flags & (ASYNC | SYNC) == ASYNC | SYNC {
@@ -640,7 +641,7 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
     write_back(c, ids, flags & SYNC != 0)
 }
 
-/// Has the files of memory objects written back as they are now, and waits for that if it is to.
+/// Has the files of memory objects written back as they are at this time; waits for that if `waits`.
 pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
     let mut asked = c.progress();
     if asked == 0 {
@@ -651,7 +652,7 @@ pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
                 first = first.or(Some(*id));
             }
         }
-        // Of most calls that is all. The others have their turns.
+        // For most calls this completes it. Further objects are written back in turns.
         if let Some(id) = first {
             c.s.settle_object(c.h, id);
         }

@@ -1,9 +1,9 @@
-//! The Linux calls, by subject: [`mod@file`] (descriptors), [`name`] (paths), [`memory`], [`time`], [`signal`],
-//! [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`mod@inotify`], [`futex`], [`process`] (starting others and
-//! waiting for them) and [`system`] (the process itself, and the rest).
+//! The Linux calls, by subject: [`mod@file`] (file descriptors), [`name`] (paths), [`memory`], [`time`], [`signal`],
+//! [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`mod@inotify`], [`futex`], [`process`] (starting processes
+//! and waiting for them) and [`system`] (the process itself, and the rest).
 //!
-//! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
-//! yet is [`Stop::Park`].
+//! [`dispatch`] is the table. Each function makes all its checks before its first change; a call that cannot be
+//! completed yet returns [`Stop::Park`].
 
 pub mod counter;
 pub mod epoll;
@@ -39,8 +39,8 @@ use crate::memory::{Area, Areas};
 use crate::number as nr;
 use crate::process::Wait;
 
-/// Whether a call that a signal interrupts can begin again (`SA_RESTART`), of which this is kept. One that waits until a
-/// deadline, as of `SO_RCVTIMEO`, cannot: it would wait as long again.
+/// Whether a call that a signal has interrupted can be restarted (`SA_RESTART`). `kept`: what is kept of the call. A
+/// call with a deadline, as of `SO_RCVTIMEO`, cannot: it would wait for its whole time again.
 #[must_use]
 pub fn can_restart(entry: &Registers, kept: Option<&Wait>) -> bool {
     if entry.rax == nr::futex {
@@ -70,20 +70,20 @@ pub fn can_restart(entry: &Registers, kept: Option<&Wait>) -> bool {
     )
 }
 
-/// Whether a call that a signal interrupts begins again, whatever the handler asks for.
+/// Whether a call that a signal has interrupted is restarted without `SA_RESTART`, too.
 #[must_use]
 pub fn always_restarts(entry: &Registers) -> bool {
     entry.rax == nr::futex && futex::always_restarts(entry.rsi)
 }
 
-/// A signal has ended the wait of a call, which fails.
+/// A signal has interrupted a call, which fails with `EINTR`.
 pub fn interrupted(c: &mut Caller) {
     if matches!(c.entry.rax, nr::select | nr::pselect6) {
         poll::tell_time_left(c);
     }
 }
 
-/// Whether the call is one that others have their turn amid ([`Stop::Turn`]).
+/// Whether the call can be done in several turns ([`Stop::Turn`]).
 #[must_use]
 pub fn goes_on(entry: &Registers) -> bool {
     matches!(
@@ -107,17 +107,17 @@ pub fn goes_on(entry: &Registers) -> bool {
     )
 }
 
-/// Whether such a call is done as a whole before a signal is delivered, since on Linux none interrupts it.
+/// Whether all turns of such a call are done before a signal is delivered, since Linux does not interrupt it.
 #[must_use]
 pub fn is_firm(entry: &Registers) -> bool {
     matches!(entry.rax, nr::madvise | nr::mremap | nr::getdents64)
 }
 
-/// What a table of descriptors may need that grows as far as it can, with the old one beside it.
+/// Bytes of the largest table of file descriptors and of the one that it replaces.
 const TABLE: u64 = 24 << 10;
 
-/// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
-/// keep nothing. (`execve` asks again, for its arguments.)
+/// How many bytes of the server's memory a call may need, for state that stays and while it is carried out; 0 for calls
+/// that allocate nothing. (`execve` asks again, for its arguments.)
 fn room(areas: &Areas, number: u64) -> u64 {
     let areas = areas.list().len() as u64;
     match number {
@@ -146,7 +146,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::inotify_init
         | nr::inotify_init1
         | nr::inotify_add_watch => TABLE + (4 << 10),
-        // An action, or an option, is kept, and the first one makes the table of all.
+        // The signal action or socket option is stored, and the first one allocates the table.
         nr::rt_sigaction | nr::setsockopt => 4 << 10,
         nr::shmget | nr::semget | nr::msgget => 8 << 10,
         nr::semop | nr::semtimedop => 8 << 10,
@@ -162,7 +162,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
     }
 }
 
-/// Carries out the call that `c.entry` says.
+/// Carries out the call that the registers `c.entry` describe.
 pub fn dispatch(c: &mut Caller) -> Result {
     let r = c.entry;
     let room = room(&c.p.memory.areas, r.rax);
@@ -170,7 +170,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         c.h.room(room)?;
     }
     let [a, b, d, e, f, g] = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
-    // Descriptors, modes and flags are 32 bits wide; what stands above them does not count.
+    // Descriptors, modes and flags are 32 bits wide; the upper halves of their registers are ignored.
     let cwd = crate::emulate::AT_FDCWD;
     match r.rax {
         // Descriptors.
@@ -244,7 +244,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::fallocate => file::fallocate(c, a as u32, b as u32, d, e),
         nr::fsync | nr::fdatasync => file::fsync(c, a as u32),
         nr::fadvise64 | nr::readahead => file::fadvise(c, a as u32),
-        // It promises nothing that a crash would show.
+        // The call gives no guarantee after a crash, so nothing needs to be done.
         nr::sync_file_range if e as u32 > 7 => Err(EINVAL.into()),
         nr::sync_file_range => file::fadvise(c, a as u32),
         nr::sync => file::sync(c),
@@ -459,7 +459,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
 
         // Libraries fall back when these are missing, so there is no message.
         nr::rseq | nr::copy_file_range | nr::io_uring_setup | nr::openat2 => Err(ENOSYS.into()),
-        // As of descriptors that cannot be spliced: Go falls back for this only.
+        // The error of descriptors that cannot be spliced: Go falls back to copying only for this one.
         nr::splice | nr::tee => Err(EINVAL.into()),
         nr::getxattr
         | nr::lgetxattr

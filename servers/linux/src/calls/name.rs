@@ -20,10 +20,11 @@ use crate::process::{open_flags, Counter, Description, Device, End, Kind, Mapped
 use crate::special::{Reading, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
-/// Most bytes of one component.
+/// Most bytes of a path component.
 const MAX_NAME: usize = services::fs::MAX_NAME;
 
-/// The absolute path of something that is to be made, removed or renamed; special names cannot.
+/// The absolute path of a file that is to be created, removed or renamed. Errors: `EACCES` for special names (`/proc`
+/// and the like), where that is not possible.
 fn plain(c: &mut Caller, dirfd: i32, address: u64) -> Result<String> {
     let path = c.path(address)?;
     if path.is_empty() {
@@ -42,7 +43,7 @@ fn plain(c: &mut Caller, dirfd: i32, address: u64) -> Result<String> {
 pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permissions: u32) -> Result {
     use open_flags::{CLOEXEC, DIRECTORY, NOFOLLOW, PATH};
     if flags & PATH != 0 {
-        // Whatever else is asked for does not count.
+        // As on Linux, `O_PATH` makes all other flags but these have no effect.
         flags &= PATH | DIRECTORY | NOFOLLOW | CLOEXEC;
     }
     let path = c.path(address)?;
@@ -66,7 +67,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
     let exclusive =
         flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
     let mut found = FoundOut::default();
-    // What a link of the file system leads to is no link again.
+    // The file system follows its own links to the end: what is found behind them is not followed again.
     let mut is_followed = flags & open_flags::NOFOLLOW != 0 || exclusive;
     let kind = loop {
         let path = match target {
@@ -80,7 +81,8 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
             break open_file(c, path, flags, permissions, &mut found)?;
         }
         is_followed = true;
-        // Nothing is made where a link leads before it is known where that is.
+        // With `O_CREAT`, the link is not followed in the first attempt: nothing may be created before its target is
+        // known.
         let (first, is_link) = match flags & open_flags::CREAT {
             0 => (flags, ENOENT),
             _ => (flags | open_flags::NOFOLLOW, ELOOP),
@@ -126,7 +128,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, mut flags: u32, permission
     Ok(u64::from(fd))
 }
 
-/// Opens what is no file of the file system.
+/// Opens a special name, for which the file system is not asked.
 fn open_special(
     c: &mut Caller,
     special: Special,
@@ -155,7 +157,7 @@ fn open_special(
             }
             Kind::Text(Box::new(Reading::new(which)))
         }
-        // What another process has open is that one's.
+        // The open files of another process can be listed, not opened.
         Special::DescriptorOf(..) => return Err(EACCES.into()),
         Special::Link(_) | Special::LinkOf(..) | Special::Own | Special::OwnDescriptors => {
             return Err(ELOOP.into())
@@ -163,13 +165,14 @@ fn open_special(
     })
 }
 
-/// What a symbolic link of the file system leads to, if that is a name which the file system does not know
-/// (`/dev/stdout`, `/proc/self/fd/1`), or whose way it does not know (`/proc/self/cwd/file`). To be asked when nothing
+/// Follows a symbolic link of the file system that leads to a special name (`/dev/stdout`, `/proc/self/fd/1`) or
+/// through one (`/proc/self/cwd/file`), which the file system cannot do. `None` for all others. To be called when the
+/// file system has found nothing behind the link.
 /// was found behind the link.
 pub fn behind_link(c: &mut Caller, path: &str) -> Result<Option<Target>> {
     let mut at = String::from(path);
     for _ in 0..MAX_LINKS {
-        // Nearly always there is nothing at all, which is known the next time.
+        // In most cases the name does not exist at all, which is in the cache the next time.
         let stat = Request::Stat {
             path: at.clone(),
             follow: false,
@@ -191,7 +194,7 @@ pub fn behind_link(c: &mut Caller, path: &str) -> Result<Option<Target>> {
     Ok(None)
 }
 
-/// What a special link leads to.
+/// The target of a special link; other targets are returned unchanged.
 pub fn follow(c: &Caller, target: Target) -> Target {
     let number = c.p.task.number;
     match target {
@@ -204,19 +207,19 @@ pub fn follow(c: &Caller, target: Target) -> Target {
     }
 }
 
-/// What is found out of a file while it is opened, as far as somebody asks for that.
+/// Facts about a file that are found while it is opened, as far as watches or owners need them.
 #[derive(Default)]
 struct FoundOut {
-    /// That has made it.
+    /// The call has created it.
     is_made: bool,
-    /// If it was cut, its place.
+    /// Its place, if it was truncated.
     place: Option<Place>,
-    /// It was open already, and the file system was not asked.
+    /// It was open already, and the file system was not asked to open it.
     is_again: bool,
 }
 
-/// Opens what a descriptor of this kind is open on, whatever it is called now: as Linux does by `/proc/self/fd`, with
-/// an offset and rights of its own.
+/// Opens the file of an open description again, whatever its name is by now, as Linux does by `/proc/self/fd`: with an
+/// offset and access rights of its own. `kind` is the kind of the open description.
 fn open_again(
     c: &mut Caller,
     kind: Kind,
@@ -234,7 +237,7 @@ fn open_again(
     found.is_again = true;
     match kind {
         Kind::File { ino } if !names_only && c.s.nodes.mode(ino).is_some() => {
-            // By `O_PATH` only the name is open.
+            // A node that was opened with `O_PATH` is open by name only.
             found.is_again = false;
             let path = c.fs_path(&Request::PathOf { ino })?;
             open_file(c, path, flags, permissions, found)
@@ -279,7 +282,7 @@ fn open_again(
         Kind::Pty { number, .. } if !names_only => super::pty::open_slave(c, number, flags),
         Kind::Device(device) => Ok(Kind::Device(device)),
         Kind::Folder(folder) => Ok(Kind::Folder(folder)),
-        // They have no files that could be opened.
+        // These have no file that could be opened again.
         Kind::Pipe { .. }
         | Kind::Pty { .. }
         | Kind::Socket { .. }
@@ -290,7 +293,7 @@ fn open_again(
     }
 }
 
-/// Opens a file.
+/// Opens a file by its path in the file system.
 fn open_file(
     c: &mut Caller,
     path: String,
@@ -345,7 +348,7 @@ fn open_file(
                 }
             }
         }
-        // What is open is the link itself.
+        // `O_PATH | O_NOFOLLOW` opens the link itself.
         mode::SYMLINK if flags & open_flags::PATH != 0 => return Ok(Kind::File { ino }),
         mode::SYMLINK => Some(ELOOP),
         _ => None,
@@ -353,7 +356,7 @@ fn open_file(
     c.fs(&Request::Close { ino })?;
     match refused {
         Some(errno) => Err(errno.into()),
-        // A device, found under another name.
+        // A device node under another name, for example by a hard link.
         None if ino == services::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
         None if ino == services::fs::TTY_INO => {
             Ok(super::pty::open_own(c)?.unwrap_or(Kind::Device(Device::Console)))
@@ -362,7 +365,7 @@ fn open_file(
     }
 }
 
-/// Whether what is opened so must not be changed because it is executed.
+/// Whether opening the file with these flags has to be refused because it is being executed (`ETXTBSY`).
 fn is_protected(c: &Caller, ino: u64, flags: u32) -> bool {
     flags & open_flags::PATH == 0 && c.s.busy.is_executed(ino)
 }
@@ -387,19 +390,19 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
     Ok(0)
 }
 
-/// A file is not at this path any more: those who have it are told what it was called.
+/// A file has lost this name. If it was the last one, it is kept for the descriptions that the file still has.
 fn lose_name(c: &mut Caller, path: &str, looked: Option<&Attr>) {
     if let Some(attr) = looked.filter(|attr| attr.links <= 1) {
         c.s.busy.lose_name(attr.ino, path);
     }
 }
 
-/// What is said of a file that had this name.
+/// How a removed file that had this name is shown.
 pub fn deleted(name: &str) -> String {
     format!("{name}{}", Mapped::LOST)
 }
 
-/// What an open file is called: its path, what that was if it has none any more, or what `memfd_create` was told.
+/// How an open file is shown: its path, its last name if it has none any more, or the name given to `memfd_create`.
 pub fn of_open(c: &mut Caller, ino: u64) -> Result<String> {
     match c.s.memfds.get(&ino) {
         Some(memfd) => Ok(memfd.shown()),
@@ -407,7 +410,7 @@ pub fn of_open(c: &mut Caller, ino: u64) -> Result<String> {
     }
 }
 
-/// The path of an open file, or what it was if it has none any more.
+/// The path of an open file, or its last name if it has none any more.
 fn path_or_last(c: &mut Caller, ino: u64) -> Result<String> {
     match c.fs_path(&Request::PathOf { ino }) {
         Err(Stop::Errno(ENOENT)) if !c.h.waits() => Ok(match c.s.busy.lost_name(ino) {
@@ -418,9 +421,9 @@ fn path_or_last(c: &mut Caller, ino: u64) -> Result<String> {
     }
 }
 
-/// The inode behind a path, if it is more than a file.
+/// The inode of the node (FIFO or socket) that a path leads to; `None` if it leads to anything else.
 fn node_at(c: &mut Caller, path: &str) -> Option<u64> {
-    // There are none on the disk ([`make_node`]).
+    // The disk has no nodes ([`make_node`]).
     if c.s.nodes.is_empty() || services::fs::is_on_disk(path) {
         return None;
     }
@@ -430,7 +433,7 @@ fn node_at(c: &mut Caller, path: &str) -> Option<u64> {
     c.s.nodes.mode(ino).map(|_| ino)
 }
 
-/// A name of what is more than a file is gone.
+/// A name of a node is gone: forgets the node if it was the last one.
 fn forget_node(c: &mut Caller, node: Option<u64>) {
     if let Some(ino) = node {
         c.s.forget_removed(c.h, ino);
@@ -467,7 +470,7 @@ pub fn mknod(c: &mut Caller, dirfd: i32, address: u64, mode: u32) -> Result {
     Ok(0)
 }
 
-/// Makes an empty file that is more than a file: its inode.
+/// Creates a node: an empty file that stands for a FIFO or a socket. Returns its inode.
 pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u64> {
     let Target::Path(path) = c.target(dirfd, path)? else {
         return Err(EEXIST.into());
@@ -476,7 +479,7 @@ pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u6
         return Err(ENAMETOOLONG.into());
     }
     if services::fs::is_on_disk(&path) {
-        // It would be a mere file in the next boot.
+        // The kind of a node is known to this server only; in the next boot it would be a regular file.
         return Err(EPERM.into());
     }
     let how = Flags {
@@ -512,8 +515,8 @@ pub fn mkdir(c: &mut Caller, dirfd: i32, address: u64, permissions: u32) -> Resu
     Ok(0)
 }
 
-/// A file that was made and is open belongs to who made it: the file system takes everybody for root. If that cannot be, it
-/// is closed.
+/// Gives a file that was just created, and is open, to the user who created it: the file system does all requests as
+/// root. On failure the file is closed.
 fn own(c: &mut Caller, ino: u64) -> Result<()> {
     let Some((uid, gid)) = c.process().ids.owner() else {
         return Ok(());
@@ -525,7 +528,7 @@ fn own(c: &mut Caller, ino: u64) -> Result<()> {
     owned.map(|_| ())
 }
 
-/// The same of what was made and is not open.
+/// As [`own`], for something that was just created and is not open.
 fn own_named(c: &mut Caller, path: &str) -> Result<()> {
     let Some((uid, gid)) = c.process().ids.owner() else {
         return Ok(());
@@ -540,7 +543,7 @@ fn own_named(c: &mut Caller, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// A special name cannot be made because it is there.
+/// Turns the error for special names into `EEXIST`, for calls that create something.
 fn exists_if_special(stop: Stop) -> Stop {
     match stop {
         Stop::Errno(EACCES) => Stop::Errno(EEXIST),
@@ -606,7 +609,7 @@ pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Res
     Ok(0)
 }
 
-/// A request about two paths, if they lead to one file system.
+/// Checks that the two paths of a request are in one file system. Errors: `EXDEV`.
 fn within_one(request: Request) -> Result<Request> {
     match request.is_on_disk() {
         Some(_) => Ok(request),
@@ -631,7 +634,7 @@ pub fn symlink(c: &mut Caller, target: u64, dirfd: i32, address: u64) -> Result 
     Ok(0)
 }
 
-/// The path of the symbolic link that a descriptor is open on. Errors: `ENOENT` if it is open on something else.
+/// The path of the symbolic link that a file descriptor is open on. Errors: `ENOENT` if it is open on anything else.
 fn link_behind(c: &mut Caller, fd: i32) -> Result<String> {
     let ino = match u32::try_from(fd) {
         Ok(fd) => c.p.files.get(fd)?.ino().ok_or(ENOENT)?,
@@ -705,7 +708,7 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
     Ok(length as u64)
 }
 
-/// Makes the directory with this inode, which is open, the working directory.
+/// Makes the directory with this inode, which must be open, the working directory.
 fn enter(c: &mut Caller, ino: u64, mode: u32) -> Result {
     if mode & mode::TYPE != mode::DIRECTORY {
         return Err(ENOTDIR.into());
@@ -789,7 +792,7 @@ pub fn access(c: &mut Caller, dirfd: i32, address: u64, wanted: u32, flags: u32)
         return Err(EINVAL.into());
     }
     let attr = super::stat::look(c, dirfd, address, flags & !linux::AT_EACCESS)?;
-    // The superuser may do everything but execute what nobody may execute.
+    // Everybody is treated as root, who may do everything but execute a file that nobody may execute.
     let directory = attr.attr.mode & mode::TYPE == mode::DIRECTORY;
     if wanted & EXECUTE != 0 && !directory && attr.attr.mode & 0o111 == 0 {
         return Err(EACCES.into());

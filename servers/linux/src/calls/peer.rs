@@ -1,5 +1,5 @@
-//! Memory of another task that stands still for the caller, or its own: `process_vm_readv`, `process_vm_writev`, and
-//! `/proc/PID/mem` and `auxv`.
+//! Access to the memory of another task, which must be stopped for the caller as its tracer, or to the caller's own:
+//! `process_vm_readv`, `process_vm_writev`, and `/proc/PID/mem` and `auxv`.
 
 use alloc::vec::Vec;
 
@@ -10,20 +10,20 @@ use crate::exec;
 use crate::memory::{Areas, Prot, READ, WRITE};
 use crate::system::Tid;
 
-/// Most bytes that are moved in one piece.
+/// Most bytes that are moved at once.
 const CHUNK: usize = proto::MAX_BULK;
 
-/// Whose memory a call means.
+/// The memory that a call accesses.
 #[derive(Clone, Copy)]
 enum Whose {
-    /// That of the caller.
+    /// The caller's.
     Own,
-    /// That of this task, which it traces and which has stopped.
+    /// The memory of this task, which the caller traces and which is stopped.
     Traced(Tid),
 }
 
-/// Whose memory that of the task with this number is. Errors: `ESRCH`; `EPERM` unless it is the caller's own, or that of a task that stands
-/// still for it. (Linux asks for the right to trace it.)
+/// The memory of the task with this number. Errors: `ESRCH` if there is none; `EPERM` unless the task belongs to the
+/// caller's process, or is stopped for the caller as its tracer. (Linux only asks whether the caller may trace it.)
 fn find(c: &mut Caller, number: i32) -> Result<Whose> {
     let own = c.p.task.pid;
     let number = u32::try_from(number).map_err(|_| ESRCH)?;
@@ -37,20 +37,20 @@ fn find(c: &mut Caller, number: i32) -> Result<Whose> {
 }
 
 impl Whose {
-    /// How many of so many bytes at this address may be read, or written (`need`).
+    /// How many of `length` bytes at this address the program may read or write (`need`).
     fn reach(self, c: &Caller, address: u64, length: usize, need: Prot) -> usize {
         self.look(c, |areas| {
             areas.reach(address, length as u64, need) as usize
         })
     }
 
-    /// The same, whatever the program itself may do there ([`Areas::reach_by_force`]).
+    /// As `reach`, whatever protection the areas have ([`Areas::reach_by_force`]).
     fn reach_by_force(self, c: &Caller, address: u64, length: usize, writes: bool) -> usize {
         let reach = |areas: &Areas| areas.reach_by_force(address, length as u64, writes) as usize;
         self.look(c, reach)
     }
 
-    /// Looks at its areas; 0 if there are none any more.
+    /// Calls `act` with the areas of the memory; 0 if the process has ended.
     fn look(self, c: &Caller, act: impl FnOnce(&Areas) -> usize) -> usize {
         match self {
             Whose::Own => act(&c.p.memory.areas),
@@ -85,9 +85,9 @@ pub fn may_open(c: &mut Caller, number: u32) -> Result<()> {
     }
 }
 
-/// Reads, or writes (`writes`), what `/proc/PID/mem` of the task with this number has from `address` on: how many
-/// bytes, fewer if not all of them are there; none if the task has ended. Errors: `EIO` if nothing is there; `EPERM`
-/// if it is not the caller's, and does not stand still for it (any more).
+/// Finds what an access to `/proc/PID/mem` of the task with this number reaches: the memory, and how many of the
+/// `length` bytes at `address` can be accessed; 0 if the task has ended. Errors: `EIO` if nothing is mapped there;
+/// `EPERM` if the task is neither the caller's nor stopped for it.
 fn at_memory(
     c: &mut Caller,
     number: u32,
@@ -97,7 +97,7 @@ fn at_memory(
 ) -> Result<(Whose, usize)> {
     let whose = match find(c, number as i32) {
         Err(Stop::Errno(ESRCH)) => return Ok((Whose::Own, 0)),
-        // Its parent has not waited for it yet.
+        // The process has ended, and its parent has not waited for it yet.
         Err(_) if has_ended(c, number) => return Ok((Whose::Own, 0)),
         whose => whose?,
     };
@@ -114,22 +114,22 @@ fn has_ended(c: &Caller, number: u32) -> bool {
     process.is_none_or(|process| process.status.is_some())
 }
 
-/// Reads from `/proc/PID/mem` of the task with this number: how many bytes. Errors: see [`at_memory`].
+/// Reads from `/proc/PID/mem` of the task with this number; returns how many bytes. Errors: see `at_memory`.
 pub fn read_memory(c: &mut Caller, number: u32, address: u64, into: &mut [u8]) -> Result<usize> {
     let (whose, reach) = at_memory(c, number, address, into.len(), false)?;
     whose.read(c, address, &mut into[..reach])?;
     Ok(reach)
 }
 
-/// Writes to `/proc/PID/mem` of the task with this number: how many bytes. Errors: see [`at_memory`].
+/// Writes to `/proc/PID/mem` of the task with this number; returns how many bytes. Errors: see `at_memory`.
 pub fn write_memory(c: &mut Caller, number: u32, address: u64, bytes: &[u8]) -> Result<usize> {
     let (whose, reach) = at_memory(c, number, address, bytes.len(), true)?;
     whose.write(c, address, &bytes[..reach])?;
     Ok(reach)
 }
 
-/// The auxiliary vector of the process with this number, where its program has it, if the caller may read that; else
-/// nothing.
+/// The auxiliary vector of the process with this number, read from its program's memory; empty if the caller may not
+/// read that.
 pub fn auxiliary_vector(c: &mut Caller, number: u32) -> Result<Vec<u8>> {
     let Ok(whose) = find(c, number as i32) else {
         return Ok(Vec::new());
@@ -147,8 +147,8 @@ pub fn auxiliary_vector(c: &mut Caller, number: u32) -> Result<Vec<u8>> {
     Ok(exec::vector(&before).unwrap_or_default().to_vec())
 }
 
-/// `process_vm_readv`, or `process_vm_writev` (`writes`), with the ranges here and there. As many bytes are moved as
-/// both sides allow from the first on.
+/// `process_vm_readv` or, if `writes`, `process_vm_writev`. `here` and `there`: address and count of the arrays of
+/// ranges. Bytes are moved up to the first one that either side forbids.
 pub fn transfer(
     c: &mut Caller,
     number: i32,
@@ -166,7 +166,7 @@ pub fn transfer(
         return Ok(0);
     }
     let whose = match find(c, number) {
-        // It has gone on in between.
+        // The task has been resumed since the last turn.
         Err(_) if c.progress() > 0 => return Ok(c.progress()),
         whose => whose?,
     };
@@ -177,7 +177,7 @@ pub fn transfer(
     let mut goes_on = true;
     while goes_on && done < until {
         let want = (until - done).min(CHUNK as u64) as usize;
-        // The next piece there.
+        // The next contiguous range of the other memory.
         let (address, length) = pieces(&there, done, want).next().unwrap_or((0, 0));
         let reach = whose.reach(c, address, length, need);
         let bytes = &mut chunk[..reach];

@@ -15,9 +15,9 @@ use crate::wire::Writer;
 use linux_raw_sys::general as linux;
 use smallvec::SmallVec;
 
-/// What is written at once of no more bytes than this takes no memory on its way.
+/// Writes of at most this many bytes need no buffer from the heap.
 const SHORT: usize = 128;
-/// A pipe that was longer than this once gives its memory back when it is empty.
+/// A pipe whose buffer has grown beyond this frees it when it is empty.
 const KEPT: usize = 8 << 10;
 
 /// `pipe` and `pipe2`.
@@ -49,7 +49,7 @@ pub fn pipe2(c: &mut Caller, into: u64, flags: u32) -> Result {
     Ok(0)
 }
 
-/// A pipe that nobody has yet.
+/// A pipe without ends.
 fn new(payer: Payer, large: bool) -> Shared<Pipe> {
     shared(Pipe {
         capacity: if large { PIPE_CAPACITY } else { PIPE_BUF },
@@ -58,8 +58,8 @@ fn new(payer: Payer, large: bool) -> Shared<Pipe> {
     })
 }
 
-/// Opens a FIFO, the file with this inode, which is open and is closed upon an error. Unless it is opened for both, or must
-/// not wait, the call waits until somebody opens the other end; who waits for that already has opened it.
+/// Opens a FIFO, the file with this inode, which must be open and is closed on failure. Unless the call opens both
+/// ends, or must not wait, it waits until the other end is opened; a call that waits counts as having opened its end.
 pub fn open_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     let result = try_fifo(c, ino, flags);
     if result.is_err() {
@@ -68,7 +68,7 @@ pub fn open_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     result
 }
 
-/// Which end is opened by these flags.
+/// The end that is opened with these flags.
 pub fn end_of(flags: u32) -> End {
     match flags & open_flags::ACCESS {
         0 => End::Read,
@@ -85,7 +85,7 @@ fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
         let ino = Some(ino);
         return Ok(Kind::Pipe { id, end, ino, pipe });
     }
-    // It may have waited for another one, which had the same path.
+    // An earlier attempt may have waited for another FIFO, which had the same path.
     c.s.leave_queues(tid);
     let known = c.s.nodes.fifo(ino);
     let is_met = known.as_ref().is_some_and(|(_, pipe)| {
@@ -99,7 +99,7 @@ fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     });
     let waits = match end {
         End::Read => !nonblocking && !is_met,
-        // Who waits to read has opened it: there is a reader.
+        // A reader that waits for a writer has opened its end.
         End::Write if nonblocking && !is_met && !c.s.nodes.is_awaited(ino, true) => {
             return Err(ENXIO.into())
         }
@@ -107,7 +107,7 @@ fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
         End::Both => false,
     };
     if waits && !c.s.nodes.meets(ino, tid, end.writes()) {
-        // What is kept of the call says when another one comes in its place.
+        // With a `process::Wait`, the task leaves the queue of the FIFO when it makes another call instead.
         c.wait();
         return Err(Stop::Park(Wake::on(Key::Node(ino))));
     }
@@ -129,7 +129,7 @@ fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
     Ok(Kind::Pipe { id, end, ino, pipe })
 }
 
-/// The call waits until something changes in the pipe, unless its description says that it must not.
+/// Parks the call until the pipe changes. Errors: `EAGAIN` with `O_NONBLOCK`.
 fn blocked<T>(id: u64, flags: u32) -> Result<T> {
     if flags & open_flags::NONBLOCK != 0 {
         return Err(EAGAIN.into());
@@ -137,7 +137,7 @@ fn blocked<T>(id: u64, flags: u32) -> Result<T> {
     Err(Stop::Park(Wake::on(Key::Pipe(id))))
 }
 
-/// Reads what there is, at most `length` bytes.
+/// Reads the bytes that the pipe has, at most `length`; waits if it has none and there is a writer.
 pub fn read(
     c: &mut Caller,
     (id, pipe): (u64, &Shared<Pipe>),
@@ -167,21 +167,21 @@ pub fn read(
     if pipe.bytes.is_empty() && pipe.bytes.capacity() > KEPT {
         pipe.bytes = VecDeque::new();
     }
-    // Who writes waits only if fewer than `PIPE_BUF` bytes fit.
+    // A writer waits only while fewer than `PIPE_BUF` bytes fit.
     if was_full {
         c.s.wake_for(Key::Pipe(id), linux::POLLOUT);
     }
     Ok(length as u64)
 }
 
-/// Reads what there still is into the ranges behind the first one, which is full: how much.
+/// Reads what the pipe still has into the ranges behind the first one, which is full; returns how many bytes.
 pub fn read_more(c: &mut Caller, (id, pipe): (u64, &Shared<Pipe>), ranges: &[(u64, u64)]) -> u64 {
     let mut done = 0;
     for (address, length) in ranges.iter().skip(1).copied() {
         if pipe.borrow().bytes.is_empty() {
             break;
         }
-        // What was read is not lost for a range that cannot be written.
+        // If a range is not writable, the count of the bytes read so far is returned, so that these are not lost.
         let Ok(read) = self::read(c, (id, pipe), 0, address, length) else {
             break;
         };
@@ -193,7 +193,8 @@ pub fn read_more(c: &mut Caller, (id, pipe): (u64, &Shared<Pipe>), ranges: &[(u6
     done
 }
 
-/// Puts as many of the bytes into the pipe as fit, at least `least`.
+/// Puts as many of the bytes into the pipe as fit; waits if these are fewer than `least`. Errors: `EPIPE`, with
+/// `SIGPIPE`, if there is no reader.
 pub fn put(
     c: &mut Caller,
     (id, pipe): (u64, &Shared<Pipe>),
@@ -210,15 +211,15 @@ pub fn put(
     if length < least {
         return blocked(id, flags);
     }
-    // It grows while both lengths are there.
+    // While the buffer grows, the old one and the new one (up to twice as large) exist.
     c.h.room(3 * (pipe.bytes.len() + length) as u64)?;
     pipe.bytes.extend(&bytes[..length]);
     c.s.wake_for(Key::Pipe(id), linux::POLLIN);
     Ok(length)
 }
 
-/// Writes several ranges one after the other. Up to [`PIPE_BUF`] bytes go all at once; of more as many as fit, and how
-/// many that are so far is kept with the call.
+/// Writes several ranges one after the other. Up to [`PIPE_BUF`] bytes are written at once; of more, as many as fit
+/// each time, and the number of those written is kept with the call while it waits.
 pub fn write(
     c: &mut Caller,
     pipe: (u64, &Shared<Pipe>),

@@ -1,4 +1,5 @@
-//! Waiting for descriptors. Files are always ready; the console, pipes and what counts have to be waited for.
+//! `poll` and `select`. Files are always ready; the console, pipes, sockets and descriptors that count may have to be
+//! waited for.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -23,29 +24,29 @@ const WRNORM: u16 = linux::POLLWRNORM as u16;
 const RDBAND: u16 = linux::POLLRDBAND as u16;
 const WRBAND: u16 = linux::POLLWRBAND as u16;
 
-/// What may change what descriptors are ready for.
+/// The events and times that may change which descriptors are ready.
 #[derive(Default)]
 pub struct Changes {
     pub(super) keys: Vec<Key>,
-    /// For which events the descriptors are looked at.
+    /// The events that the call asks for.
     pub(super) events: u32,
-    /// What each description is ready for, by its address: one can have many descriptors in the list, or the same often.
+    /// What each file description is ready for, by its address: several descriptors of the call can share one.
     seen: BTreeMap<usize, u16>,
-    /// A time on the process's clock.
+    /// The earliest time, on the process's clock, at which something becomes ready.
     at: Option<u64>,
-    /// Instances of `epoll` that were asked already.
+    /// Instances of `epoll` whose polled watches have been asked already.
     pub(super) asked: BTreeSet<u64>,
-    /// Those that are known to have something ready, or nothing.
+    /// Whether any watch of an instance of `epoll` is ready, for those already looked at.
     pub(super) known: BTreeMap<u64, bool>,
 }
 
 impl Changes {
-    /// Something changes at this time.
+    /// Notes that something becomes ready at this time.
     pub(super) fn until(&mut self, at: Option<u64>) {
         self.at = self.at.into_iter().chain(at).min();
     }
 
-    /// As [`Changes::wait`], of a call that prefers a signal to having waited long enough for nothing.
+    /// As [`Changes::wait`]; but if the timeout has passed and a signal is pending, the call fails with `EINTR`.
     fn wait_or_signal(self, c: &mut Caller, timeout: Option<u64>) -> Result {
         match self.wait(c, timeout) {
             Ok(0) if c.is_signalled() => Err(EINTR.into()),
@@ -53,7 +54,7 @@ impl Changes {
         }
     }
 
-    /// What is ready now is returned now; else the call waits for a change, at most until its deadline.
+    /// The result of a call for which nothing is ready: 0 if its timeout has passed, else it is parked until a change.
     pub(super) fn wait(self, c: &mut Caller, timeout: Option<u64>) -> Result {
         let deadline = match timeout {
             Some(0) => return Ok(0),
@@ -75,10 +76,11 @@ impl Changes {
     }
 }
 
-/// What a descriptor is ready for; nothing if it is not open. What may change that for the wanted events is noted.
+/// The events that a file descriptor is ready for; `None` if it is not open. Notes what may change that for the wanted
+/// events.
 fn ready(c: &mut Caller, fd: u32, wanted: u16, changes: &mut Changes) -> Option<u16> {
     let description = Rc::clone(&c.p.files.fds.get(fd)?.description);
-    // What happens is told of by the events without bands.
+    // Changes are reported by `POLLIN` and `POLLOUT`, without bands.
     changes.events |= u32::from(wanted | ERR | HUP);
     if wanted & (RDNORM | RDBAND) != 0 {
         changes.events |= u32::from(IN);
@@ -97,7 +99,7 @@ fn ready(c: &mut Caller, fd: u32, wanted: u16, changes: &mut Changes) -> Option<
     Some(ready)
 }
 
-/// What a description is ready for. At which times that changes is noted.
+/// The events that a file description is ready for. Notes the times at which that changes.
 pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mut Changes) -> u16 {
     let (input, output) = (IN | RDNORM, OUT | WRNORM);
     let both = |readable: bool, writable: bool| {
@@ -157,7 +159,7 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
     }
 }
 
-/// Asks for memory for what is kept of a call that waits for so many descriptors, unless they are few.
+/// Asks for the memory that a wait for many descriptors takes. A few need no check.
 fn keys_room(c: &mut Caller, count: u64) -> Result<()> {
     if count > 64 {
         c.h.room(128 * count)?;
@@ -165,7 +167,7 @@ fn keys_room(c: &mut Caller, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// `poll`; a negative timeout means for ever.
+/// `poll`. A negative timeout waits for ever.
 pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: i32) -> Result {
     let timeout = super::epoll::milliseconds(milliseconds);
     poll_until(c, address, count, timeout)
@@ -270,7 +272,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     result
 }
 
-/// Writes how long `select` or `pselect6` would have waited further, if it has waited and can write there.
+/// Writes the time that `select` or `pselect6` had left into the caller's timeout, if the call has waited.
 pub fn tell_time_left(c: &mut Caller) {
     let Some(deadline) = c.p.task.wait.and_then(|wait| wait.deadline) else {
         return;
@@ -280,6 +282,6 @@ pub fn tell_time_left(c: &mut Caller) {
         crate::number::select => super::time::timeval(left).done(),
         _ => super::time::timespec(left),
     };
-    // On Linux, too, nobody hears that it could not.
+    // As on Linux, a failure to write it is not reported.
     let _ = c.write(at, &left);
 }

@@ -1,4 +1,4 @@
-//! Starting processes, waiting for them, and their groups and sessions.
+//! Starting processes and waiting for them; process groups and sessions.
 
 use abi::state::{FpuState, FPU_BYTES};
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ use crate::trace::{event, option, Stop as TraceStop, TraceNews, TRAPPED};
 use crate::wire::u64_at;
 use crate::work::{Own, Spent};
 
-/// Flags of `clone` that are understood. Those of namespaces are not.
+/// Flags of `clone` that are supported. Namespaces are not.
 const KNOWN: u64 = (linux::CLONE_VM
     | linux::CLONE_FS
     | linux::CLONE_FILES
@@ -35,12 +35,12 @@ const KNOWN: u64 = (linux::CLONE_VM
     | linux::CLONE_UNTRACED
     | linux::CLONE_IO) as u64;
 
-/// What a child is to be like.
+/// The arguments of `clone` and the like.
 #[derive(Default)]
 struct Request {
     flags: u64,
     exit_signal: u32,
-    /// Its stack pointer, unless it is the parent's.
+    /// The child's stack pointer; 0 for the parent's.
     stack: u64,
     parent_tid: u64,
     child_tid: u64,
@@ -65,7 +65,7 @@ pub fn fork(c: &mut Caller) -> Result {
     )
 }
 
-/// `vfork`: the child has the parent's memory until it starts a program or ends, and the parent waits for that.
+/// `vfork`: the child runs in the parent's memory until it calls `execve` or ends, and the parent waits for that.
 pub fn vfork(c: &mut Caller) -> Result {
     start(
         c,
@@ -110,7 +110,7 @@ pub fn clone3(c: &mut Caller, at: u64, size: u64) -> Result {
     let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls] =
         core::array::from_fn(word);
     let _ = pidfd;
-    // What is behind the fields that are known says nothing, or asks for what is not there.
+    // Fields behind the known ones must be zero: they would ask for something that is not supported.
     if raw[LEAST as usize..].iter().any(|byte| *byte != 0)
         || flags & 0xff != 0
         || (stack == 0) != (stack_size == 0)
@@ -130,9 +130,10 @@ pub fn clone3(c: &mut Caller, at: u64, size: u64) -> Result {
     )
 }
 
-/// Starts a child.
+/// Starts a child; returns its number.
 fn start(c: &mut Caller, request: &Request) -> Result {
-    // It has started a child, and waits until that has left its memory: the number of the child.
+    // The call has started a child with `vfork` already, and waits until that has left the memory. Its progress is the
+    // number of the child.
     if let Some(number) = c.p.task.wait.map(|w| w.progress).filter(|p| *p != 0) {
         let own = c.p.task.pid;
         let child = c.s.by_number(own, number as u32);
@@ -184,7 +185,7 @@ fn start(c: &mut Caller, request: &Request) -> Result {
     Ok(u64::from(number))
 }
 
-/// Whoever traces the caller is told of a child, and traces it too, if it has asked for that.
+/// If the caller's tracer has asked for events of this kind: reports the child to it, and traces the child, too.
 fn trace_child(c: &mut Caller, request: &Request, child: Tid, number: u32) {
     let tid = c.p.task.tid;
     let Some(trace) = c.s.trace_mut(tid) else {
@@ -210,12 +211,12 @@ fn trace_child(c: &mut Caller, request: &Request, child: Tid, number: u32) {
     c.s.begin_trace(tracer, child, number, options);
     c.s.stop_traced(child, [TraceStop::Signal(sig::STOP, Origin::default())]);
     if vfork {
-        // It waits for its child only when it goes on.
+        // The caller stops for its tracer first, and waits for its child when it is resumed.
         c.s.stop_traced(tid, [TraceStop::Event(event)]);
     }
 }
 
-/// The parent waits for its child. Signals wait, too.
+/// Parks the parent until its child has left the memory. Signals are delivered afterwards.
 fn wait_until_left(child: Pid) -> Result {
     Err(Stop::Park(Wake {
         firm: true,
@@ -223,7 +224,7 @@ fn wait_until_left(child: Pid) -> Result {
     }))
 }
 
-/// Starts a task whose own number as programs see it is `thread`.
+/// Starts a task with the thread number `thread`, as programs see it.
 fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u32) -> Result<()> {
     let own = &c.p.task.shares;
     let shares = Shares {
@@ -298,7 +299,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
         in_memory: request.has(linux::CLONE_VM),
         tid_at: tid_at.then_some(request.child_tid),
     };
-    // What the parent is told stands in its memory before that is copied.
+    // The parent's memory gets the number before it is copied, so the child sees it, too.
     if request.has(linux::CLONE_PARENT_SETTID) {
         c.write(request.parent_tid, &thread.to_le_bytes())?;
     }
@@ -306,7 +307,7 @@ fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u
     Ok(())
 }
 
-/// The process with this number; 0 is the caller.
+/// The process with this number; 0 stands for the caller's.
 pub fn target(c: &Caller, number: u32) -> Result<Pid> {
     match number {
         0 => Ok(c.p.task.pid),
@@ -340,18 +341,18 @@ pub fn setpgid(c: &mut Caller, number: u32, group: u32) -> Result {
     Ok(0)
 }
 
-/// What is to be told of a child.
+/// A change of a child, or of a traced task, that `wait4` or `waitid` reports.
 struct Told {
     child: Pid,
     info: Origin,
-    /// It has ended, and is forgotten when that has been told.
+    /// The child has ended, and is reaped when that has been reported.
     ended: bool,
-    /// It is told to who traces it.
+    /// It is reported to the caller as the tracer of the task.
     traced: Option<TraceNews>,
 }
 
-/// What is to be told of a child that has ended, or stopped or continued as `codes` say; `None` if there is none yet and the
-/// call does not wait.
+/// The next change that `wait4` or `waitid` reports: of a traced task, a child that has ended (if `exits`), or a child
+/// that has stopped or continued (one of `codes`). `None` if there is none and the call does not `wait`.
 fn told(
     c: &mut Caller,
     which: Which,
@@ -418,7 +419,7 @@ fn told(
     }
 }
 
-/// The parent has been told.
+/// The change has been reported: it is not reported again, and a child that has ended is reaped.
 fn tell(c: &mut Caller, told: &Told) {
     if let Some(news) = &told.traced {
         return c.s.trace_told(news);
@@ -429,7 +430,7 @@ fn tell(c: &mut Caller, told: &Told) {
     }
 }
 
-/// The codes of what happens to children that live, of which options ask.
+/// The `si_code`s of changes of living children that the options ask for.
 fn codes(options: u32, stopped: u32, continued: u32) -> Vec<u32> {
     let asked = [
         (stopped, linux::CLD_STOPPED),
@@ -441,7 +442,7 @@ fn codes(options: u32, stopped: u32, continued: u32) -> Vec<u32> {
     asked.map(|(_, code)| code).collect()
 }
 
-/// Code and status of a process that has ended, as `siginfo` has them.
+/// `siginfo` of a child that has ended.
 fn result_of(c: &mut Caller, child: Pid) -> Origin {
     let process = c.s.process(child);
     let (code, status) = process.status.map_or((0, 0), code_and_status);
@@ -454,7 +455,7 @@ fn result_of(c: &mut Caller, child: Pid) -> Origin {
     }
 }
 
-/// What a child that has ended has had of the machine, if that is asked for.
+/// Writes the `struct rusage` of a child that has ended, unless `at` is null.
 fn tell_usage(c: &mut Caller, at: u64, told: &Told) -> Result<()> {
     if at == 0 {
         return Ok(());
@@ -534,7 +535,7 @@ pub fn waitid(
     let result = told.as_ref().map(|told| told.info);
     let info = result.map_or([0; INFO], |result| result.info(sig::CHLD));
     if info_at != 0 {
-        // Only the fields that mean something are written.
+        // As on Linux, only the fields that are in use are written.
         c.write(info_at, &info[..28])
             .map_err(|_| Stop::Errno(EFAULT))?;
     }

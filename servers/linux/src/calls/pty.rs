@@ -1,4 +1,4 @@
-//! Terminals: pseudo-terminals as descriptors, and what `ioctl` knows of any terminal.
+//! Pseudo-terminals as file descriptors, and their `ioctl`s.
 
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -16,17 +16,17 @@ use crate::wire::u32_at;
 /// Nanoseconds of a tenth of a second.
 const TENTH: u64 = 100_000_000;
 
-/// Most bytes that are written before others have their turn: each can take some hundred instructions.
+/// Most bytes that are written in one turn: a byte can take some hundred instructions.
 const TURN: u64 = STEP / 16;
 
-/// An end of a pair.
+/// One end of a pseudo-terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// The pair.
+    /// The number of the pseudo-terminal.
     pub number: u32,
-    /// Its identity.
+    /// Its identity, for [`Key::Pty`].
     pub id: u64,
-    /// Which end.
+    /// Whether it is the master.
     pub master: bool,
 }
 
@@ -34,7 +34,7 @@ fn pty<'a>(c: &'a mut Caller, end: End) -> Result<&'a mut Pty> {
     Ok(c.s.ptys.get(end.number).ok_or(EIO)?)
 }
 
-/// Opens `/dev/ptmx`: a new pair.
+/// Opens `/dev/ptmx`: makes a pseudo-terminal and opens its master.
 pub fn open_master(c: &mut Caller) -> Result<Kind> {
     let (root, payer) = (c.process().root, c.process().payer);
     c.h.room(32 << 10)?;
@@ -43,14 +43,15 @@ pub fn open_master(c: &mut Caller) -> Result<Kind> {
     Ok(Kind::Pty { number, id, master })
 }
 
-/// Opens the slave of a pair that programs see as this number.
+/// Opens the slave of the pseudo-terminal that programs of the caller's tree see as `/dev/pts/N`, `shown` being N.
 pub fn open_shown(c: &mut Caller, shown: u32, flags: u32) -> Result<Kind> {
     let root = c.process().root;
     let number = c.s.ptys.of_tree(shown, root).ok_or(ENOENT)?;
     open_slave(c, number, flags)
 }
 
-/// Opens the slave of a pair. It becomes the terminal of a session whose leader has none, unless it says that it does not.
+/// Opens the slave of a pseudo-terminal. If the caller is the leader of a session without a controlling terminal, the
+/// slave becomes that, unless `O_NOCTTY` is set.
 pub fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
     let root = c.process().root;
     let pty = c.s.ptys.get(number);
@@ -72,7 +73,7 @@ pub fn open_slave(c: &mut Caller, number: u32, flags: u32) -> Result<Kind> {
     Ok(Kind::Pty { number, id, master })
 }
 
-/// Opens `/dev/tty`, the terminal of the process; `None` if that is the console.
+/// Opens `/dev/tty`, the controlling terminal of the process; `None` if that is the console.
 pub fn open_own(c: &mut Caller) -> Result<Option<Kind>> {
     if let Some(number) = c.s.terminal(c.p.task.pid) {
         return open_slave(c, number, linux::O_NOCTTY).map(Some);
@@ -83,7 +84,7 @@ pub fn open_own(c: &mut Caller) -> Result<Option<Kind>> {
     }
 }
 
-/// The call waits until something changes, unless its description says that it must not.
+/// Parks the call until the pseudo-terminal changes. Errors: `EAGAIN` with `O_NONBLOCK`.
 fn blocked(end: End, flags: u32) -> Result {
     if flags & open_flags::NONBLOCK != 0 {
         return Err(EAGAIN.into());
@@ -91,7 +92,8 @@ fn blocked(end: End, flags: u32) -> Result {
     Err(Stop::Park(Wake::on(Key::Pty(end.id))))
 }
 
-/// Who is not of the group that has its terminal is stopped by the signal before it uses that.
+/// If this is the controlling terminal of the caller's process, and its process group is not in the foreground: stops
+/// the caller by the signal before it uses the terminal.
 fn in_foreground(c: &mut Caller, end: End, signal: u32) -> Result<()> {
     let pid = c.p.task.pid;
     if c.s.terminal(pid) != Some(end.number) {
@@ -108,7 +110,7 @@ fn in_foreground(c: &mut Caller, end: End, signal: u32) -> Result<()> {
     }
 }
 
-/// Reads what there is.
+/// Reads the bytes that are there; waits as `VMIN` and `VTIME` say if there are none.
 pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> Result {
     if length == 0 {
         return Ok(0);
@@ -130,7 +132,7 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
         return match (end.master, least) {
             (true, _) if !has_slaves => Err(EIO.into()),
             (false, _) if hung_up => Ok(0),
-            // Nothing is waited for, or not for long.
+            // With `VMIN` 0 the call waits not at all, or for `VTIME` tenths of a second.
             (false, Some((0, 0))) => Ok(0),
             (false, Some((0, tenths))) if flags & open_flags::NONBLOCK == 0 => {
                 let deadline = c.deadline_after(u64::from(tenths) * TENTH);
@@ -155,7 +157,7 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
     Ok(bytes.len() as u64)
 }
 
-/// Writes several ranges one after the other; how much is done so far is kept with the call.
+/// Writes several ranges one after the other. The number of bytes written so far is kept with the call while it waits.
 pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total: u64) -> Result {
     if !end.master {
         let stops = pty(c, end)?.stops_writers();
@@ -164,7 +166,7 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
         }
     }
     let mut done = c.progress().min(total);
-    // A terminal takes every byte as it is typed, whether or not anybody reads.
+    // The line discipline takes time for every byte, whether or not anybody reads, so a long write takes several turns.
     let until = total.min(done.saturating_add(TURN));
     let mut bytes = Vec::new();
     while done < until {
@@ -195,14 +197,14 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
     }
 }
 
-/// Writes what is taken now: how many bytes.
+/// Writes as many bytes as the terminal takes at the moment; returns how many.
 fn put(c: &mut Caller, end: End, bytes: &[u8]) -> Result<usize> {
     let pty = pty(c, end)?;
     let (taken, signals) = match end.master {
         true => pty.input(bytes),
         false => (pty.write(bytes), Vec::new()),
     };
-    // One that is sent often is pending once.
+    // A standard signal that is sent several times is pending once.
     let mut sent = 0;
     for signal in signals {
         if sent & bit(signal) == 0 {
@@ -216,7 +218,7 @@ fn put(c: &mut Caller, end: End, bytes: &[u8]) -> Result<usize> {
     Ok(taken)
 }
 
-/// Writes what is taken now, at least one byte.
+/// As `put`, but waits if no byte is taken.
 pub fn send(c: &mut Caller, end: End, flags: u32, bytes: &[u8]) -> Result {
     match put(c, end, bytes)? {
         0 => blocked(end, flags),
@@ -224,13 +226,13 @@ pub fn send(c: &mut Caller, end: End, flags: u32, bytes: &[u8]) -> Result {
     }
 }
 
-/// Whether the master has a packet to be read that tells something of the slave.
+/// Whether the master, in packet mode, can read a packet with news of the slave.
 pub fn has_news(c: &mut Caller, end: End) -> bool {
     let pty = c.s.ptys.get(end.number).filter(|_| end.master);
     pty.is_some_and(|pty| pty.has_news())
 }
 
-/// What an end is ready for: reading, writing, and whether the other end is gone.
+/// Whether an end can be read, whether it can be written, and whether the other end is gone.
 pub fn readiness(c: &mut Caller, end: End) -> (bool, bool, bool) {
     let Some(pty) = c.s.ptys.get(end.number) else {
         return (true, true, true);
@@ -384,7 +386,8 @@ pub fn ioctl(c: &mut Caller, end: End, request: u32, argument: u64) -> Result {
     Ok(0)
 }
 
-/// What a terminal knows of groups it tells the master, and those whose terminal it is.
+/// Checks that the caller may ask about sessions and groups of the terminal: by its master, or as its controlling
+/// terminal. Errors: `ENOTTY`.
 fn has_terminal(c: &mut Caller, end: End) -> Result<()> {
     let is_own = c.s.terminal(c.p.task.pid) == Some(end.number);
     (end.master || is_own).then_some(()).ok_or(ENOTTY.into())

@@ -101,13 +101,14 @@ pub fn rt_sigreturn(c: &mut Caller) -> Result {
     }
 }
 
-/// Puts another mask in place while the call waits. It is replaced when the call is over.
+/// Replaces the signal mask while the call waits, unless `address` is null. The old mask is restored at the end of the
+/// call.
 pub fn suspend_mask(c: &mut Caller, address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
     let mask = c.word(address)? & !UNBLOCKABLE;
-    // The call may come several times before it is over.
+    // The call may be made several times before it ends; only the first time the mask is the task's own.
     if c.p.task.signals.saved_mask.is_none() {
         c.p.task.signals.saved_mask = Some(c.p.task.signals.mask);
     }
@@ -115,7 +116,7 @@ pub fn suspend_mask(c: &mut Caller, address: u64) -> Result<()> {
     Ok(())
 }
 
-/// The mask of a call that waits with another one, if it gives one.
+/// As [`suspend_mask`], for calls that also pass the size of the mask.
 pub fn wait_mask(c: &mut Caller, address: u64, size: u64) -> Result<()> {
     if address != 0 {
         check_size(size)?;
@@ -133,7 +134,7 @@ pub fn rt_sigsuspend(c: &mut Caller, address: u64, size: u64) -> Result {
     Err(Stop::Park(Wake::default()))
 }
 
-/// `rt_sigtimedwait`: takes a signal of the set, for the task or for its process; waits for one.
+/// `rt_sigtimedwait`: takes a pending signal of the set, of the task or its process; waits if there is none.
 pub fn rt_sigtimedwait(c: &mut Caller, set: u64, info: u64, timeout: u64, size: u64) -> Result {
     check_size(size)?;
     let set = c.word(set)? & !UNBLOCKABLE;
@@ -207,7 +208,7 @@ pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
     Ok(0)
 }
 
-/// Who sends a signal, for `siginfo`.
+/// The caller as the sender of a signal, for `siginfo`.
 fn sender(c: &mut Caller, code: i32) -> Origin {
     let process = c.process();
     Origin {
@@ -218,18 +219,18 @@ fn sender(c: &mut Caller, code: i32) -> Origin {
     }
 }
 
-/// What is written goes nowhere: the thread is told.
+/// Sends `SIGPIPE` to the calling thread, which has written to something without a reader.
 pub fn broken_pipe(c: &mut Caller) {
     post_to_itself(c, sig::PIPE);
 }
 
-/// The thread has caused a signal by what it asks for, which says that its process has sent it.
+/// Sends the calling thread a signal that its own call has caused, with its process as the sender.
 pub fn post_to_itself(c: &mut Caller, signal: u32) {
     let origin = sender(c, 0);
     c.p.task.signals.post(&c.p.actions, signal, origin);
 }
 
-/// `kill`: to one process, to a group, or to all of the own tree but oneself.
+/// `kill`: sends a signal to a process, to a process group, or to all processes of the caller's tree but its own.
 pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
     if signal > SIGNALS {
         return Err(EINVAL.into());
@@ -260,12 +261,12 @@ pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
     Ok(result?)
 }
 
-/// Whether a signal stops or continues processes, which concerns all of their threads.
+/// Whether the signal stops or continues processes, which affects all of their threads.
 const fn is_job_control(signal: u32) -> bool {
     signal != 0 && (STOPS | bit(sig::CONT)) & bit(signal) != 0
 }
 
-/// Sends a signal to a process. To the caller itself it comes before the call returns.
+/// Sends a signal to a process. If that is the caller's own, the signal is pending before the call returns.
 fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
     let is_own = target == c.p.task.pid && c.process().tasks.len() == 1;
     if signal != 0 && is_own && !is_job_control(signal) {
@@ -277,13 +278,13 @@ fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
     }
 }
 
-/// `tkill`, and `tgkill` with the number of the thread's process.
+/// `tkill`; `tgkill` if `process` is given.
 pub fn tkill(c: &mut Caller, process: Option<i32>, thread: i32, signal: u32) -> Result {
     let origin = sender(c, linux::SI_TKILL);
     send_to_thread(c, (process, thread), signal, origin)
 }
 
-/// Sends a signal to the thread with this number, of the process with that one.
+/// Sends a signal to the thread with this number, which must be of the process with that number if one is given.
 fn send_to_thread(
     c: &mut Caller,
     (process, thread): (Option<i32>, i32),
@@ -309,23 +310,23 @@ fn send_to_thread(
     Ok(0)
 }
 
-/// Asks for memory for a signal that is sent to so many: it is kept until each has it.
+/// Asks for the memory that a signal to `targets` processes can take until all of them have it.
 pub(super) fn queue_room(c: &mut Caller, signal: u32, targets: usize) -> Result<()> {
-    // Of standard signals each is kept once.
+    // A standard signal is pending once at most.
     let most = match signal {
         0 => return Ok(()),
         REAL_TIME.. => MAX_PENDING,
         _ => REAL_TIME as usize,
     };
-    // What is sent stands in a list until it is delivered; a list that grows is there twice for a moment.
+    // Signals are in a list until they are delivered. While the list grows, the old and the new one exist.
     let sent = size_of::<(To, u32, Origin)>();
     let each = 2 * (most * size_of::<(u32, Origin)>() + sent);
     c.h.room((targets.max(1) * each) as u64)?;
     Ok(())
 }
 
-/// What a program says of a signal that it sends to the process with this number. Only to itself it may say that somebody else
-/// sends it.
+/// Reads the `siginfo` of a signal that the caller sends to the process with this number. Only for a signal to its own
+/// process may it name another sender. Errors: `EPERM`.
 fn queued(c: &mut Caller, process: i32, address: u64) -> Result<Origin> {
     let mut info = [0; INFO];
     info.copy_from_slice(&c.read(address, INFO)?);
@@ -337,7 +338,7 @@ fn queued(c: &mut Caller, process: i32, address: u64) -> Result<Origin> {
     Ok(origin)
 }
 
-/// `rt_sigqueueinfo`: a signal to a process, with a value.
+/// `rt_sigqueueinfo`: sends a process a signal with a `siginfo`.
 pub fn rt_sigqueueinfo(c: &mut Caller, process: i32, signal: u32, info: u64) -> Result {
     let origin = queued(c, process, info)?;
     if signal > SIGNALS {
@@ -362,7 +363,7 @@ pub fn rt_sigqueueinfo(c: &mut Caller, process: i32, signal: u32, info: u64) -> 
     Ok(0)
 }
 
-/// `rt_tgsigqueueinfo`: one to a thread.
+/// `rt_tgsigqueueinfo`: the same for a thread.
 pub fn rt_tgsigqueueinfo(
     c: &mut Caller,
     (process, thread): (i32, i32),

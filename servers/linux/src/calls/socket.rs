@@ -1,5 +1,5 @@
-//! Sockets. [`crate::socket`] has what they are; here is what programs ask of them: who makes and connects them, and in
-//! [`mod@name`], [`mod@send`], [`mod@receive`], [`mod@option`] and [`netlink`] the rest.
+//! The calls on sockets: making and connecting them is here, the rest in [`mod@name`], [`mod@send`], [`mod@receive`],
+//! [`mod@option`] and [`netlink`]. The sockets themselves are in [`crate::socket`].
 
 pub mod list;
 mod name;
@@ -28,7 +28,7 @@ pub use option::{getsockopt, setsockopt};
 pub use receive::{read, recvfrom, recvmmsg, recvmsg, sendmmsg};
 pub use send::{put, sendmsg, sendto, write};
 
-/// Flags of messages.
+/// Flags of `sendmsg`, `recvmsg` and the like.
 mod msg {
     pub(super) use linux_raw_sys::net::MSG_DONTWAIT as DONTWAIT;
     pub(super) const OOB: u32 = 1;
@@ -43,16 +43,16 @@ mod msg {
 }
 const RIGHTS: u32 = 1;
 const CREDENTIALS: u32 = 2;
-/// Bytes of the head of a control message.
+/// Bytes of `struct cmsghdr`.
 const HEAD: usize = 16;
-/// Longest name, as Linux has it.
+/// Most bytes of a socket name (`struct sockaddr_storage`).
 const MAX_NAME: u32 = 128;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
 
 // --- Making them ---
 
-/// Which sockets these numbers mean.
+/// The family and style of socket that the arguments of `socket` ask for.
 fn which(family: u32, kind: u32, protocol: u32) -> Result<(Family, Style)> {
     let family = match family {
         net::AF_UNIX => Family::Unix,
@@ -104,7 +104,7 @@ pub fn socket(c: &mut Caller, family: u32, kind: u32, protocol: u32) -> Result {
     let payer = c.process().payer;
     let id = c.s.new_socket(family, style, payer)?;
     if family == Family::Netlink {
-        // Both kinds are the same but for what the option says.
+        // Raw and datagram sockets of netlink differ only in what `SO_TYPE` returns.
         let option = (net::SOL_SOCKET, net::SO_TYPE);
         let kind = u64::from(kind & 0xf);
         c.s.socket(id)?.options.insert(option, kind);
@@ -142,7 +142,7 @@ pub fn socketpair(c: &mut Caller, family: u32, kind: u32, protocol: u32, into: u
     Ok(0)
 }
 
-/// The identity of the socket behind a descriptor, and the flags of its description.
+/// The identity of the socket that a file descriptor is open on, and the flags of its file description.
 fn of(c: &Caller, fd: u32) -> Result<(u64, u32)> {
     let description = c.p.files.get(fd)?;
     match description.kind {
@@ -156,17 +156,17 @@ fn find<'a>(c: &'a Caller, id: u64) -> Result<&'a Socket> {
     Ok(c.s.sockets.find(id).ok_or(EINVAL)?)
 }
 
-/// Who the caller is.
+/// The caller's process with its real user and group.
 fn sender(c: &mut Caller) -> Sender {
     identity(c, 0)
 }
 
-/// Who the caller is to the other end of a connection: what it may do counts, not who has started it.
+/// The caller's process with its effective user and group, as the other end of a connection sees it (`SO_PEERCRED`).
 fn owner(c: &mut Caller) -> Sender {
     identity(c, 1)
 }
 
-/// The caller with its real users and groups, the first ones, or with its effective ones.
+/// The caller's process with its real (`which` is 0) or effective (1) user and group.
 fn identity(c: &mut Caller, which: usize) -> Sender {
     let number = c.p.task.number;
     let ids = c.process().ids;
@@ -212,7 +212,7 @@ pub fn bind(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
     Ok(0)
 }
 
-/// Makes the file that stands for a socket.
+/// Creates the file that stands for a Unix socket; returns its inode.
 fn make_node(c: &mut Caller, path: &[u8]) -> Result<u64> {
     let path = core::str::from_utf8(path).map_err(|_| EINVAL)?;
     let made = super::name::make_node(c, AT_FDCWD, path, crate::node::SOCKET | 0o777);
@@ -242,13 +242,14 @@ pub fn listen(c: &mut Caller, fd: u32, backlog: i32) -> Result {
         let port = c.s.free_port(id, address)?;
         c.s.set_name(id, Name::Port(address, port));
     }
-    // As an unsigned number, as Linux has it.
+    // As on Linux, a negative backlog is a very large one.
     let owner = owner(c);
     c.s.listen(id, backlog as u32 as usize, owner)?;
     Ok(0)
 }
 
-/// The call waits at a socket, at most as long as the option says, unless it must not.
+/// Parks the call until the socket changes, at most as long as the option `timeout` says. Errors: `EAGAIN` if
+/// `nonblocking`, or after that time.
 fn blocked<T>(c: &mut Caller, id: u64, nonblocking: bool, timeout: u32) -> Result<T> {
     if nonblocking {
         return Err(EAGAIN.into());
@@ -270,7 +271,7 @@ fn blocked<T>(c: &mut Caller, id: u64, nonblocking: bool, timeout: u32) -> Resul
     }))
 }
 
-/// As [`blocked`], until there is room in another socket.
+/// As [`blocked`], and also until there is room in the socket `full`.
 fn blocked_by<T>(c: &mut Caller, id: u64, full: u64, nonblocking: bool) -> Result<T> {
     c.s.blocks(full, id);
     blocked(c, id, nonblocking, net::SO_SNDTIMEO).map_err(|stop| match stop {
@@ -356,7 +357,7 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
         None => Err(ECONNREFUSED),
     };
     match result {
-        // The answer of a connection of TCP comes later than the call goes.
+        // Over TCP a connection is never complete when a non-blocking call returns.
         Ok(()) if nonblocking && is_port => {
             c.s.socket(id)?.is_news = true;
             Err(EINPROGRESS.into())
@@ -379,7 +380,7 @@ pub fn connect(c: &mut Caller, fd: u32, at: u64, length: u32) -> Result {
     }
 }
 
-/// Datagrams go to this socket, and come from it only.
+/// Connects a datagram socket: it sends to this address by default, and receives from it only.
 fn connect_datagrams(c: &mut Caller, id: u64, name: Written) -> Result {
     if let Written::Port(address, port) = name {
         if is_outside(address) {
@@ -406,7 +407,7 @@ fn connect_datagrams(c: &mut Caller, id: u64, name: Written) -> Result {
             }
         }
     }
-    // Who has a port is found anew each time.
+    // The socket behind a port is looked up for each message.
     c.s.set_peer(id, found.filter(|_| !matches!(name, Name::Port(..))));
     let socket = c.s.socket(id)?;
     socket.state = State::Connected;
@@ -422,7 +423,7 @@ fn disconnect(c: &mut Caller, id: u64) -> Result {
     }
     (socket.state, socket.peer_name) = (State::Idle, None);
     c.s.set_peer(id, None);
-    // Who waits for room in whom it was connected to does not send there any more.
+    // A sender that waits for room in the old peer now sends elsewhere, or fails.
     c.s.wake(Key::Socket(id));
     Ok(0)
 }
@@ -450,7 +451,7 @@ pub fn shutdown(c: &mut Caller, fd: u32, how: u32) -> Result {
     Ok(0)
 }
 
-/// `getsockname`, and (`peer`) `getpeername`.
+/// `getsockname`, or `getpeername` if `peer`.
 pub fn name_of(c: &mut Caller, fd: u32, at: u64, length_at: u64, peer: bool) -> Result {
     let (id, _) = of(c, fd)?;
     let socket = find(c, id)?;
@@ -471,9 +472,9 @@ pub fn name_of(c: &mut Caller, fd: u32, at: u64, length_at: u64, peer: bool) -> 
     Ok(0)
 }
 
-// --- What others ask ---
+// --- Requests from other modules ---
 
-/// How many bytes can be read at once.
+/// How many bytes a read can return at once (`FIONREAD`).
 pub fn readable_bytes(c: &Caller, id: u64) -> usize {
     let Some(socket) = c.s.sockets.find(id) else {
         return 0;
@@ -485,7 +486,7 @@ pub fn readable_bytes(c: &Caller, id: u64) -> usize {
     }
 }
 
-/// What a socket is ready for.
+/// The events that a socket is ready for, as `poll` has them.
 pub fn readiness(c: &mut Caller, id: u64) -> u16 {
     let Some(socket) = c.s.sockets.find(id) else {
         return 0;
@@ -531,7 +532,8 @@ pub fn readiness(c: &mut Caller, id: u64) -> u16 {
             }
         }
         (State::Connected, _) => {
-            // Whether both directions are over is known by who closes a socket of this family.
+            // A Unix socket is told when its peer closes or stops reading; over TCP only the end of the peer's writing
+            // is known.
             let ended = socket.shut.0 || peer.is_none_or(|peer| peer.shut.1);
             let mute = socket.shut.1 || !is_port && peer.is_none_or(|peer| peer.shut.0);
             let is_reset = is_port && peer.is_none() && socket.error.is_some();
