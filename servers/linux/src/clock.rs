@@ -1,16 +1,16 @@
-//! The machine's clock, which is this server's own: it is in no image.
+//! The machine's clock, in nanoseconds since boot. It is not part of a checkpoint image.
 //!
-//! It is read several times for calls that wait, and so from the processor's counter, as programs read theirs
-//! ([`vdso`]), not by a call of the kernel. The kernel makes the time of the counter in the same way, so that both say
-//! the same.
+//! A call that waits reads it several times, so it is computed from the processor's counter, as programs do it
+//! ([`vdso`]), without a kernel call. The kernel uses the same formula, so both agree.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What the counter shows when the clock is 0, and nanoseconds of a step of it, in units of 2^-32; 0 if that is not known.
+/// The value of the counter when the clock was 0, and the nanoseconds of one step of the counter in units of 2^-32. The
+/// rate is 0 if it is not known.
 static START: AtomicU64 = AtomicU64::new(0);
 static RATE: AtomicU64 = AtomicU64::new(0);
 
-/// What init says of the clock: where the counter starts, and its rate. It is read by it from now on.
+/// Start and rate of the counter, which init passes as an argument. The clock is read from the counter from then on.
 pub(crate) fn told() -> Option<(u64, u64)> {
     let mut words = rt::start().args.iter().skip(1);
     let (start, rate) = words

@@ -1,4 +1,4 @@
-//! What others ask of the personality: the interfaces of a manager of processes, and the ports where it is asked.
+//! The interfaces that other servers use: the manager of Linux processes, and the ports at which it is reached.
 
 use abi::message::ExceptionMessage;
 use alloc::rc::Rc;
@@ -25,12 +25,12 @@ use services::process::{
 use crate::table::Table;
 use crate::NEWS;
 
-/// The control port of a process has this alias with the number of the process added.
+/// Alias of the control port of a process, with the number of the process added.
 const CONTROL: u64 = OWN;
-/// Alias of the supervisor's port.
+/// Alias of the supervisor port.
 const SUPERVISOR: u64 = OWN << 2;
 
-/// The process that an alias stands for.
+/// The process whose port of this kind has the alias.
 fn pid_of(alias: u64, kind: u64) -> Option<Pid> {
     Pid::try_from(alias.checked_sub(kind)?).ok()
 }
@@ -40,12 +40,12 @@ pub(crate) fn control_port(portset: RefAt, pid: Pid) -> Result<Port, Code> {
     own_port(portset, CONTROL | u64::from(pid))
 }
 
-/// The port that is the keeper of a space.
+/// The port that is the keeper of a Linux process's space.
 pub(crate) fn keeper(portset: RefAt, number: u64) -> Result<Port, Code> {
     own_port(portset, alias_of(number))
 }
 
-/// Makes the supervisor's port, which lives as long as the server: a reference to it.
+/// Makes the supervisor port, which lives as long as the server; returns a reference to it.
 pub(crate) fn supervisor(portset: RefAt) -> Result<Ref, Code> {
     let port = own_port(portset, SUPERVISOR)?;
     let reference = port.reference()?;
@@ -55,7 +55,7 @@ pub(crate) fn supervisor(portset: RefAt) -> Result<Ref, Code> {
 
 type Shared = Rc<RefCell<Table>>;
 
-/// A session at the door.
+/// A session opened at the door.
 pub(crate) struct AnyOne(Shared);
 
 impl Processes for AnyOne {
@@ -195,7 +195,7 @@ impl Manager for Table {
     }
 }
 
-/// What comes to the supervisor's port.
+/// The supervisor interface, served at the supervisor port.
 struct All(Shared);
 
 impl Supervisor for All {
@@ -214,7 +214,7 @@ type Sessions = Either<
     Either<ProcessStub<Held<Shared, Rc<Event>>>, DebugStub<Debugging<Shared, Rc<Event>>>>,
 >;
 
-/// What comes to the server.
+/// The host of all the server's sessions and ports.
 pub(crate) struct Personality(Shared);
 
 pub(crate) type PersonalityServer = Server<Sessions, Personality>;

@@ -1,46 +1,46 @@
-//! The table of a process's descriptors.
+//! The table of a process's file descriptors.
 
 use alloc::vec::Vec;
 
 use crate::process::Fd;
 
-/// Descriptors by number. As in Linux it is an array, as long as the highest number needs: nearly every call looks one
-/// up, and programs open and close the lowest free one again and again.
+/// File descriptors by number. As in Linux this is an array up to the highest number in use: nearly every call looks
+/// one up, and programs open and close the lowest free number again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    /// The last one is there.
+    /// The last entry is never `None`.
     by_number: Vec<Option<Fd>>,
     count: usize,
 }
 
 impl Descriptors {
-    /// How many there are.
+    /// Number of file descriptors.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no file descriptors.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// One of them.
+    /// The entry of a file descriptor.
     #[must_use]
     #[inline]
     pub fn get(&self, fd: u32) -> Option<&Fd> {
         self.by_number.get(fd as usize)?.as_ref()
     }
 
-    /// One of them, to be changed.
+    /// The entry of a file descriptor, to be changed.
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, fd: u32) -> Option<&mut Fd> {
         self.by_number.get_mut(fd as usize)?.as_mut()
     }
 
-    /// Puts one there: what was there before.
+    /// Sets the entry of a file descriptor; returns the previous one.
     pub fn insert(&mut self, fd: u32, entry: Fd) -> Option<Fd> {
         let index = fd as usize;
         if index >= self.by_number.len() {
@@ -51,7 +51,7 @@ impl Descriptors {
         old
     }
 
-    /// Takes one out.
+    /// Removes a file descriptor; returns its entry.
     pub fn remove(&mut self, fd: u32) -> Option<Fd> {
         let old = self.by_number.get_mut(fd as usize)?.take()?;
         self.count -= 1;
@@ -61,7 +61,7 @@ impl Descriptors {
         Some(old)
     }
 
-    /// The lowest number from `from` on that is free.
+    /// The lowest free number that is at least `from`.
     #[must_use]
     pub fn lowest(&self, from: u32) -> u32 {
         let behind = self.by_number.iter().skip(from as usize);
@@ -69,24 +69,24 @@ impl Descriptors {
         from + taken as u32
     }
 
-    /// Those from a number on, in their order.
+    /// The file descriptors from `first` on, in rising order.
     pub fn from(&self, first: u32) -> impl Iterator<Item = (u32, &Fd)> {
-        // Counted from 0, and not from `first`: behind the highest number there is no next one.
+        // Counted from 0, because counting from `first` overflows if that is the highest number.
         let behind = self.by_number.iter().enumerate().skip(first as usize);
         behind.filter_map(|(fd, entry)| Some((fd as u32, entry.as_ref()?)))
     }
 
-    /// All of them, in the order of their numbers.
+    /// All file descriptors, in rising order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Fd)> {
         self.from(0)
     }
 
-    /// The numbers, in their order.
+    /// The numbers in use, in rising order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.iter().map(|(fd, _)| fd)
     }
 
-    /// All of them without their numbers.
+    /// All entries, in rising order of their numbers.
     pub fn values(&self) -> impl Iterator<Item = &Fd> {
         self.by_number.iter().flatten()
     }
@@ -117,7 +117,7 @@ mod tests {
     use crate::process::{shared, Description, Device, Kind};
     use alloc::collections::BTreeMap;
 
-    /// Whatever is put in and taken out, it is a map from numbers.
+    /// Random insertions and removals leave the same entries as in a map.
     #[test]
     fn the_table_is_a_map_of_numbers() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -1,6 +1,7 @@
-//! The file system on the disk: a thread waits for it, and calls that ask for something there wait for the thread.
+//! The file system on the disk. A thread makes the requests to its server, and the calls that need the answers wait.
 //!
-//! The thread does one request after the other, in the order in which they came. What cannot wait ([`Disk::ask_now`]) takes its turn
+//! The thread makes the requests one after the other, in order of arrival. A request that cannot wait
+//! ([`Disk::ask_now`]) is made between two of them, and all processes wait with it.
 //! between two of them, and all processes wait with it.
 
 use alloc::collections::{BTreeSet, VecDeque};
@@ -18,15 +19,15 @@ use rt::{sys, thread};
 
 use crate::world;
 
-/// Tells the saving or rebuilding of a tree from a call of a task with the number of its root.
+/// A bit that marks a [`Tid`] as the saving or rebuilding of the tree with that root, which waits like a call.
 const TREE: Tid = 1 << 31;
 
-/// What waits is the saving or the rebuilding of the tree with this root.
+/// The number under which the saving or rebuilding of the tree with this root waits.
 pub(crate) const fn of_tree(root: Tid) -> Tid {
     TREE | root
 }
 
-/// The root of a tree that is being saved or rebuilt, if it is that what waits.
+/// The root of the tree that is saved or rebuilt under this number; `None` if it is a task's.
 pub(crate) const fn root_of(waits: Tid) -> Option<Tid> {
     match waits & TREE {
         0 => None,
@@ -34,7 +35,7 @@ pub(crate) const fn root_of(waits: Tid) -> Option<Tid> {
     }
 }
 
-/// Memory that a request takes beside its bytes.
+/// Memory of the server that a request takes besides its bytes.
 const ROOM: u64 = 96 << 10;
 
 static FILES: Mutex<Files> = Mutex::new(rt::fs::disk());
@@ -42,47 +43,48 @@ static WORK: Mutex<Work> = Mutex::new(Work {
     jobs: VecDeque::new(),
     thread: None,
 });
-/// Makes the server look at the answers. It answers that itself, so nothing is held meanwhile that it may wait for.
+/// The port at which the thread wakes the server for answers. The server answers there itself, so the thread must hold
+/// no lock that the server may wait for.
 static BELL: Mutex<Option<Ref>> = Mutex::new(None);
 static ANSWERS: Mutex<Vec<Done>> = Mutex::new(Vec::new());
-/// There are some.
+/// Whether there are answers.
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 
 struct Work {
     jobs: VecDeque<Job>,
-    /// The thread, which begins when there is first something to do.
+    /// The thread, which is started with the first request.
     thread: Option<Ref>,
 }
 
-/// A request that is passed on.
+/// A request for the thread.
 struct Job {
-    /// Its number; `None` if nobody waits for the answer.
+    /// The number by which the answer is matched; `None` if nobody waits for it.
     number: Option<u64>,
     request: Request,
     bulk: Vec<u8>,
-    /// Room for the bytes of the answer.
+    /// Most bytes that come with the answer.
     room: usize,
 }
 
-/// A request that was done.
+/// A request with its answer.
 struct Done {
     number: u64,
     request: Request,
     answer: Answer,
 }
 
-/// As [`world::ask`], of the disk.
+/// As [`world::ask`], for the file system on the disk.
 #[inline(never)]
 fn ask(request: &Request, bulk: &[u8], into: &mut [u8]) -> Result<(Reply, usize), Error> {
     world::ask(&mut FILES.lock(), request, bulk, into)
 }
 
-/// Says how the server is made to look at answers.
+/// Sets the port at which the server is woken for answers.
 pub(crate) fn set_bell(bell: Ref) {
     *BELL.lock() = Some(bell);
 }
 
-/// Passes a request on.
+/// Gives a request to the thread.
 fn put(job: Job) -> Result<(), Error> {
     let mut work = WORK.lock();
     if work.thread.is_none() {
@@ -125,7 +127,7 @@ impl Job {
     }
 
     fn answer(&self) -> Answer {
-        // What others take meanwhile is not this.
+        // Reserves the memory, so that others cannot take it meanwhile.
         let _hold = match self.number {
             Some(_) => Hold::new(ROOM + 2 * self.bulk.len() as u64 + self.room as u64)?,
             None => Hold::default(),
@@ -140,19 +142,19 @@ impl Job {
     }
 }
 
-/// The disk, as the processes see it.
+/// The disk, as calls use it.
 pub(crate) struct Disk {
     is_there: bool,
     late: Late,
-    /// Whose call is being made.
+    /// The task whose call is being made.
     caller: Option<Tid>,
-    /// It waits.
+    /// Whether that call waits.
     waits: bool,
-    /// Files to which something was written that is not durable yet.
+    /// Files with writes that are not durable yet.
     unsynced: BTreeSet<u64>,
-    /// Whose calls can go on.
+    /// Tasks whose calls can go on.
     due: Vec<Tid>,
-    /// What the call that is being made has closed, if it does not wait.
+    /// Files that the call being made has closed; they are closed at its end unless it waits.
     closed: Vec<u64>,
 }
 
@@ -169,14 +171,14 @@ impl Disk {
         }
     }
 
-    /// Whether there is one, or was.
+    /// Whether there is a disk, or was one.
     pub(crate) fn is_there(&mut self) -> bool {
-        // While there is none nobody waits for it.
+        // Until there is one, no call waits for it.
         self.is_there = self.is_there || FILES.lock().servers().is_there();
         self.is_there
     }
 
-    /// The call of a task is made. Each has its end before the next one begins.
+    /// Begins a call of a task. [`Disk::end`] ends it before the next one begins.
     pub(crate) fn begin(&mut self, tid: Tid) {
         self.finish();
         self.caller = Some(tid);
@@ -185,13 +187,13 @@ impl Disk {
         }
     }
 
-    /// So it was: whether it waits.
+    /// Ends the call; returns whether it waits.
     pub(crate) fn end(&mut self) -> bool {
         let tid = self.caller.take();
         let waits = core::mem::take(&mut self.waits);
         if !self.closed.is_empty() {
             let closed = core::mem::take(&mut self.closed);
-            // One that waits closes it again when it is made again.
+            // A call that waits closes its files again when it is made again.
             if !waits {
                 closed.into_iter().for_each(|ino| self.close(ino));
             }
@@ -204,30 +206,30 @@ impl Disk {
         waits
     }
 
-    /// Whatever is asked for from now on is for no call.
+    /// Ends a call that has had no end, so that further requests do not belong to it.
     pub(crate) fn finish(&mut self) {
         if self.caller.take().is_some() {
             rt::log!("linux: a call has had no end");
             self.waits = false;
-            // Nobody closes it again.
+            // The call is not made again, so its files are closed here.
             let closed = core::mem::take(&mut self.closed);
             closed.into_iter().for_each(|ino| self.close(ino));
         }
     }
 
-    /// Whether the call of a task has asked for something that it cannot ask for again.
+    /// Whether the call of a task has made a request that must not be made twice.
     pub(crate) fn has_begun(&self, tid: Tid) -> bool {
         self.late.has_begun(tid)
     }
 
-    /// A task stands still: what its call holds is for others meanwhile.
+    /// A task is stopped: other calls may use the files that its call holds.
     pub(crate) fn stands_still(&mut self, tid: Tid) {
         if !self.late.is_empty() {
             self.due.extend(self.late.release(tid));
         }
     }
 
-    /// A task has ended.
+    /// A task has ended: forgets its call, and closes what the call has opened.
     pub(crate) fn forget(&mut self, tid: Tid) {
         if !self.late.is_empty() {
             let mut close = Vec::new();
@@ -250,7 +252,7 @@ impl Disk {
         self.unsynced.contains(&ino)
     }
 
-    /// Whose calls are to be made again.
+    /// The tasks whose calls are to be made again.
     pub(crate) fn take_due(&mut self) -> Vec<Tid> {
         if ANSWERED.swap(false, Ordering::AcqRel) {
             let answers = core::mem::take(&mut *ANSWERS.lock());
@@ -265,12 +267,12 @@ impl Disk {
         core::mem::take(&mut self.due)
     }
 
-    /// Whether there are none.
+    /// Whether [`Disk::take_due`] would return nothing.
     pub(crate) fn is_settled(&self) -> bool {
         self.due.is_empty() && !ANSWERED.load(Ordering::Acquire)
     }
 
-    /// What a request that was done means for what is durable.
+    /// Notes what a request that was made, successfully or not (`well`), means for `unsynced`.
     fn done(&mut self, request: &Request, well: bool) {
         match request {
             Request::Write { ino, .. }
@@ -287,7 +289,7 @@ impl Disk {
         }
     }
 
-    /// Closes a file. Nobody waits for that.
+    /// Closes a file, without waiting for that.
     fn close(&mut self, ino: u64) {
         self.unsynced.remove(&ino);
         let _ = put(Job {
@@ -298,7 +300,7 @@ impl Disk {
         });
     }
 
-    /// Asks for something now, whoever waits with it.
+    /// Makes a request at once. The whole server waits for the answer.
     pub(crate) fn ask_now(
         &mut self,
         request: &Request,
@@ -314,7 +316,7 @@ impl Disk {
         answer
     }
 
-    /// Asks for something for the call that is being made, which waits for it; now, if it is none.
+    /// Makes a request for the call that is being made, which waits for the answer; at once if there is no such call.
     pub(crate) fn ask(
         &mut self,
         request: &Request,
@@ -352,7 +354,7 @@ impl Disk {
                 room: into.len(),
             });
             if let Err(error) = put {
-                // There is no thread: this is the answer.
+                // The thread could not be started: the error is the answer.
                 let answered = self.late.answered(number, Err(error));
                 self.due.extend(answered);
             }

@@ -1,11 +1,10 @@
-//! One call, or one exception, from the registers of a thread to what becomes of it.
+//! Emulates one call, or one exception: from the registers of a thread to what happens to the thread next.
 //!
-//! [`call`] is the whole personality in one function: it takes the registers of a thread that
-//! stands at a `syscall` instruction and either completes the call ([`Outcome::Go`]), finds that
-//! it cannot be completed yet and leaves everything as it was ([`Outcome::Park`]), or ends the
-//! process. A parked call is simply given to [`call`] again when its [`Wake`] says so, or after a
-//! restore. What must survive that (a deadline, bytes already written to the console) is in
-//! [`Wait`], which only the very same call finds again.
+//! [`call`] is the whole personality in one function. It takes the registers of a thread that stands at a `syscall`
+//! instruction. It completes the call ([`Outcome::Go`]), or finds that the call cannot be completed yet and leaves
+//! everything as it was ([`Outcome::Park`]), or ends the process. A parked call is given to [`call`] again when its
+//! [`Wake`] says so, or after a restore. What must survive until then (a deadline, the number of bytes that the console
+//! has taken) is in [`Wait`], which only this very call finds again.
 
 use abi::message::{ExceptionMessage, ShortAnswer};
 use abi::state::{initial_fpu, FpuState};
@@ -40,27 +39,27 @@ use crate::special::{self, Special};
 use crate::system::{Key, Process, System};
 use crate::trace;
 
-/// Most bytes that a call moves before all others have their turn: that takes about a million instructions.
+/// Most bytes that a call moves in one turn; this takes about a million instructions.
 pub const STEP: u64 = 1 << 20;
 
-/// What a call waits for: mostly one thing.
+/// The events that a parked call waits for, in most cases one.
 pub type Keys = smallvec::SmallVec<[Key; 1]>;
 
-/// When a call that waits is worth trying again.
+/// When a parked call is to be made again: at the first of its keys, its deadline, or a signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// When one of these has happened.
+    /// The events that it waits for.
     pub keys: Keys,
-    /// Only if they may be ready for one of these events then; `None`: whatever happened.
+    /// Only if the descriptors may be ready for one of these `poll` events then; `None` for any.
     pub events: Option<u32>,
-    /// At this time on the process's clock.
+    /// A time on the process's clock.
     pub deadline: Option<u64>,
-    /// Only a signal that ends the process ends the wait.
+    /// Whether no signal ends the wait but one that ends the process.
     pub firm: bool,
 }
 
 impl Wake {
-    /// When this happens.
+    /// Waits for this event.
     #[must_use]
     pub fn on(key: Key) -> Self {
         Wake {
@@ -69,7 +68,7 @@ impl Wake {
         }
     }
 
-    /// When the host says so.
+    /// Waits until the host has the call made again; no signal but a fatal one ends the wait.
     #[must_use]
     pub fn firm() -> Self {
         Wake {
@@ -78,7 +77,7 @@ impl Wake {
         }
     }
 
-    /// At this time.
+    /// Waits until this time, or for ever.
     #[must_use]
     pub fn at(deadline: Option<u64>) -> Self {
         Wake {
@@ -88,35 +87,36 @@ impl Wake {
     }
 }
 
-/// What happens to the thread next.
+/// What happens to the thread after a call or an exception.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It goes on with these registers, and with this FPU state if one is given.
+    /// The thread goes on with these registers, and with this FPU state if there is one.
     Go {
         /// The registers.
         registers: Registers,
         /// A new FPU state.
         fpu: Option<Fpu>,
     },
-    /// It waits. The call has changed nothing and is made again later.
+    /// The call waits. It has changed nothing and is made again later.
     Park(Wake),
-    /// The call has done a part of what it is to do ([`Wait::progress`]). It is made again, with the registers as they
-    /// are, when others have had their turn: the thread is to go on at its `syscall` instruction, behind them.
+    /// The call has done a part of its work ([`Wait::progress`]). The thread is to go on at its `syscall` instruction,
+    /// with the registers as they are, behind all other threads; the call is made again then.
     Turn,
-    /// The task has ended, and others of its process go on.
+    /// The task has ended; other tasks of its process go on.
     Left,
     /// The process has ended.
     End(Status),
-    /// It is to go on with another program ([`execute`]), as the only task of its process.
+    /// The task is to execute another program ([`execute`]), as the only task of its process.
     Execute(Box<exec::Prepared>),
-    /// Its process is to stand for a native program ([`stand_in`]).
+    /// The process is to stand for a native program ([`stand_in`]).
     Native(Box<Native>),
 }
 
-/// What a call has come to.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Answer {
-    /// The thread goes on behind it with this value, and with all else as it was: most calls do.
+    /// The thread goes on behind the call with this value in `rax`. Nothing else has changed; this is the frequent
+    /// case.
     Value(u64),
     /// Anything else.
     Other(Outcome),
@@ -129,7 +129,7 @@ impl From<Outcome> for Answer {
 }
 
 impl Answer {
-    /// Whether the call has ended, and is not to be made again.
+    /// Whether the call is complete, so that it is not made again.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         !matches!(self, Answer::Other(Outcome::Park(_)))
@@ -148,25 +148,25 @@ impl Answer {
     }
 }
 
-/// Why a call does not simply return a value.
+/// Why a call returns no value.
 pub enum Stop {
-    /// It fails.
+    /// It fails with this error.
     Errno(Errno),
     /// It waits.
     Park(Wake),
-    /// It goes on when others have had their turn ([`Caller::turn`]).
+    /// It takes another turn ([`Caller::turn`]).
     Turn,
-    /// It ends the task, and with the last one the process.
+    /// It ends the task and, if that is the last one, the process.
     Leave(Status),
     /// It ends the process.
     End(Status),
-    /// The registers are set already.
+    /// The call has set all registers itself.
     Replaced,
-    /// It goes on with another program.
+    /// It executes another program.
     Execute(Box<exec::Prepared>),
-    /// Its process stands for a native program from now on.
+    /// The process is to stand for a native program.
     Native(Box<Native>),
-    /// No memory is free for the pages that the call touches.
+    /// There is no free memory for the pages that the call touches.
     OutOfMemory,
 }
 
@@ -188,26 +188,26 @@ impl From<OutOfMemory> for Stop {
     }
 }
 
-/// What a call returns.
+/// The result of a function that carries out a call.
 pub type Result<T = u64> = core::result::Result<T, Stop>;
 
-/// Most links in the way of a path that only this server knows.
+/// Most links of `/proc` and `/dev/fd` that a path is followed through.
 pub const MAX_LINKS: usize = 8;
 /// `AT_FDCWD`.
 pub use linux_raw_sys::general::AT_FDCWD;
 
-/// What a path leads to before the file system is asked.
+/// What a path leads to, found without asking the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An absolute path in the file system.
     Path(String),
-    /// A name that is special.
+    /// A special name, which this server provides.
     Special(Special),
 }
 
-/// A task in the middle of a call.
+/// A task that makes a call.
 pub struct Caller<'a> {
-    /// The task, and all that it shares.
+    /// The task, and everything that it shares with others.
     pub p: Current<'a>,
     /// All processes.
     pub s: &'a mut System,
@@ -215,30 +215,30 @@ pub struct Caller<'a> {
     pub h: &'a mut dyn Host,
     /// The registers at the `syscall` instruction.
     pub entry: &'a Registers,
-    /// The registers after it, if they differ by more than the result, which goes into `rax` at the end.
+    /// The registers after the call, if more of them change than the result, which goes into `rax` at the end.
     pub out: &'a mut Option<Registers>,
-    /// A new FPU state.
+    /// The FPU state after the call, if it changes.
     pub fpu: &'a mut Option<Fpu>,
 }
 
 impl Caller<'_> {
-    /// The registers after the call, to be changed; the result goes into `rax` at the end.
+    /// The registers after the call, for changes; the result goes into `rax` at the end.
     pub fn out(&mut self) -> &mut Registers {
         self.out.get_or_insert_with(|| behind(self.entry))
     }
 
-    /// What tells this call from others.
+    /// The key that identifies this call.
     #[must_use]
     pub const fn key(&self) -> CallKey {
         key_of(self.entry)
     }
 
-    /// The process's clock.
+    /// The time on the process's clock.
     pub fn now(&mut self) -> u64 {
         self.p.task.now(self.h)
     }
 
-    /// What is known of the process.
+    /// The calling process.
     pub fn process(&mut self) -> &mut Process {
         self.s.process(self.p.task.pid)
     }
@@ -249,8 +249,8 @@ impl Caller<'_> {
         self.p.task.signals.deliverable(of_process).is_some()
     }
 
-    /// How it reads the console, which is had to treat input so if its tree has set that: others may have had it since, or
-    /// the tree was restored.
+    /// The mode in which the process reads the console. If its tree has set one, the console is set to it again:
+    /// another tree may have used the console since, or the tree was restored.
     pub fn console_mode(&mut self) -> Mode {
         let settings = self.s.console_settings(self.p.task.pid);
         let (mode, is_set) = (System::console_mode(settings), settings.is_some());
@@ -260,14 +260,15 @@ impl Caller<'_> {
         mode
     }
 
-    /// The date: nanoseconds since the beginning of 1970. It is the machine's, also for a process that was restored.
+    /// The date: nanoseconds since the beginning of 1970. It is the machine's date, also for a restored process.
     pub fn date(&mut self) -> u64 {
         self.h.date()
     }
 
     // --- Memory of the program ---
 
-    /// Fails unless the whole range allows `need`. Nothing can be anywhere but where the kernel is on Linux.
+    /// Fails with `EFAULT` unless the whole range allows `need`. An empty range only has to be below the addresses of
+    /// the kernel on Linux.
     pub fn check(&self, address: u64, length: u64, need: Prot) -> Result<()> {
         const TOP: u64 = 0x7fff_ffff_f000;
         let is_allowed = || length == 0 || self.p.memory.areas.allows(address, length, need);
@@ -307,7 +308,7 @@ impl Caller<'_> {
         Ok(crate::wire::u64_at(&bytes, 0))
     }
 
-    /// Reads a string that ends with a zero byte before `limit`.
+    /// Reads a string that ends with a zero byte within `limit` bytes; fails with `error` if it does not.
     pub fn string(&mut self, address: u64, limit: usize, error: Errno) -> Result<Vec<u8>> {
         let mut found = Vec::new();
         let mut piece = [0; 64];
@@ -338,12 +339,12 @@ impl Caller<'_> {
 
     // --- The file system ---
 
-    /// Asks the file system.
+    /// Makes a request to the file system.
     pub fn fs(&mut self, request: &Request) -> Result<Reply> {
         Ok(self.h.fs(request, &[], &mut [])?.0)
     }
 
-    /// Asks for attributes.
+    /// Asks the file system for attributes.
     pub fn attr(&mut self, request: &Request) -> Result<Attr> {
         match self.fs(request)? {
             Reply::Attr(attr) => Ok(attr),
@@ -351,7 +352,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Opens.
+    /// Opens a file of the file system.
     pub fn open(&mut self, path: String, flags: Flags, mode: u32) -> Result<Opened> {
         match self.fs(&Request::Open { path, flags, mode })? {
             Reply::Opened(opened) => Ok(opened),
@@ -359,7 +360,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Does something with what a path leads to, which is open meanwhile.
+    /// Calls `act` with the open file that a path leads to, and closes it afterwards.
     pub fn with_open<T>(
         &mut self,
         path: String,
@@ -377,10 +378,11 @@ impl Caller<'_> {
         result
     }
 
-    /// Waits until what was written to a file is durable, before the last one who has it open gives it up.
+    /// Waits until everything that was written to a file is durable. To be called before its last description is
+    /// closed.
     pub fn settle(&mut self, ino: u64) -> Result<()> {
         if self.h.is_unsynced(ino) {
-            // What cannot be done is told to nobody, as it is not when the file is closed.
+            // A failure is not reported, as a failure to close the file is not.
             let _ = self.fs(&Request::Sync { ino });
             if self.h.waits() {
                 return Err(Stop::Park(Wake::firm()));
@@ -389,7 +391,7 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Asks for a path.
+    /// Asks the file system for a path.
     pub fn fs_path(&mut self, request: &Request) -> Result<String> {
         match self.fs(request)? {
             Reply::Path(path) => Ok(path),
@@ -397,7 +399,7 @@ impl Caller<'_> {
         }
     }
 
-    /// What a path leads to, seen from the directory `dirfd`.
+    /// What a path leads to; a relative path starts at the directory `dirfd`.
     pub fn target(&mut self, dirfd: i32, path: &str) -> Result<Target> {
         let absolute = if path.starts_with('/') {
             String::from(path)
@@ -424,9 +426,10 @@ impl Caller<'_> {
         }))
     }
 
-    /// A path that goes through links which only this server knows (`/proc/self/cwd/file`, `/dev/fd/3/file`) without these.
+    /// Follows the special links within a path (`/proc/self/cwd/file`, `/dev/fd/3/file`), which the file system does
+    /// not know.
     fn through_links(&mut self, mut absolute: String) -> Result<String> {
-        // One of another process can lead to one again.
+        // A link of another process can lead to a special link again.
         for _ in 0..MAX_LINKS {
             let is_below = ["/proc/", "/dev/fd/"]
                 .into_iter()
@@ -439,7 +442,7 @@ impl Caller<'_> {
         Err(ELOOP.into())
     }
 
-    /// The same without the first one of them.
+    /// Follows the first special link within a path; `None` if there is none.
     fn through_link(&mut self, absolute: &str) -> Result<Option<String>> {
         let name = path::lexical(absolute);
         for (at, _) in name.match_indices('/').skip(1) {
@@ -456,7 +459,7 @@ impl Caller<'_> {
                         _ => return Err(ENOTDIR.into()),
                     }
                 }
-                // What another process has open is that one's.
+                // The open files of another process can be listed, not used.
                 Some(Special::DescriptorOf(..)) => return Err(EACCES.into()),
                 Some(_) => continue,
             };
@@ -467,25 +470,25 @@ impl Caller<'_> {
 
     // --- Waiting ---
 
-    /// What is kept of this call from its earlier attempts.
+    /// What is kept of this call between its attempts.
     pub fn wait(&mut self) -> &mut Wait {
         let key = self.key();
         self.p.task.wait.get_or_insert(Wait::new(key))
     }
 
-    /// How much of this call its earlier attempts have done.
+    /// How much of this call its earlier attempts have done, mostly in bytes.
     #[must_use]
     pub fn progress(&self) -> u64 {
         self.p.task.wait.map_or(0, |wait| wait.progress)
     }
 
-    /// So much of the call is done, which is more than nothing; it goes on when others have had their turn.
+    /// Ends this turn of the call, of which `done` is done; more than nothing. The call goes on in another turn.
     pub fn turn(&mut self, done: u64) -> Stop {
         self.wait().progress = done;
         Stop::Turn
     }
 
-    /// The deadline of this call, which begins `nanoseconds` after its first attempt.
+    /// The deadline of this call, `nanoseconds` after its first attempt.
     pub fn deadline_after(&mut self, nanoseconds: u64) -> u64 {
         let now = self.now();
         *self
@@ -494,7 +497,7 @@ impl Caller<'_> {
             .get_or_insert(now.saturating_add(nanoseconds))
     }
 
-    /// Says something about the process, once for each `topic`.
+    /// Writes a sentence about the process to the console, once for each `topic`.
     pub fn report(&mut self, topic: u64, sentence: &str) {
         if self.is_new(topic) {
             let line = format!("{}: {sentence}", self.p.memory.name);
@@ -502,7 +505,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The same of what a program may only have tried: for who asks for it.
+    /// As [`Caller::report`], for what programs may only try: written only if somebody has asked for such sentences.
     pub fn note(&mut self, topic: u64, sentence: &str) {
         if self.is_new(topic) {
             let line = format!("{}: {sentence}", self.p.memory.name);
@@ -516,7 +519,7 @@ impl Caller<'_> {
     }
 }
 
-/// What tells a call from others.
+/// The key that identifies a call: its position, stack pointer, number and arguments.
 pub(crate) const fn key_of(r: &Registers) -> CallKey {
     [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
 }
@@ -524,7 +527,7 @@ pub(crate) const fn key_of(r: &Registers) -> CallKey {
 /// Length of the `syscall` instruction.
 const CALL_BYTES: u64 = 2;
 
-/// The registers behind the `syscall` instruction.
+/// The registers behind the `syscall` instruction, as the instruction leaves them.
 pub(crate) fn behind(entry: &Registers) -> Registers {
     let mut out = *entry;
     out.rip = out.rip.wrapping_add(CALL_BYTES);
@@ -533,7 +536,7 @@ pub(crate) fn behind(entry: &Registers) -> Registers {
     out
 }
 
-/// The same of a call that returns this.
+/// The registers behind a call that returns `rax`.
 fn returned(entry: &Registers, rax: u64) -> Registers {
     Registers {
         rax,
@@ -541,8 +544,8 @@ fn returned(entry: &Registers, rax: u64) -> Registers {
     }
 }
 
-/// What controls a thread behind its call, which returns this. `rcx` and `r11`, which the instruction overwrites, are not
-/// touched: programs must not rely on them.
+/// The answer with which a thread goes on behind a call that returns `value`. It leaves `rcx` and `r11` as they are,
+/// although the instruction overwrites them: programs must not rely on them.
 #[inline(always)]
 #[must_use]
 pub fn control(entry: &Registers, value: u64) -> ShortAnswer {
@@ -554,7 +557,7 @@ pub fn control(entry: &Registers, value: u64) -> ShortAnswer {
     }
 }
 
-/// Emulates the call that the registers say.
+/// Emulates the call that the registers describe.
 pub fn call(
     task: &mut Task,
     system: &mut System,
@@ -564,7 +567,7 @@ pub fn call(
     answer(task, system, host, entry).outcome(entry)
 }
 
-/// As [`call`], where most calls only return a value.
+/// As [`call`], in the form that is cheap for calls that only return a value.
 pub fn answer(
     task: &mut Task,
     system: &mut System,
@@ -589,7 +592,8 @@ pub fn answer(
     let traced = traced && system.is_traced(task.tid);
     task.awaits = 0;
     let shares = task.shares.clone();
-    // Not before: one that stops first has not begun, and what was closed above is closed whatever it comes to.
+    // Not before the stop for a tracer, where the call has not begun. `Close` requests made before this are carried out
+    // whatever the call returns.
     host.begin_call(task.tid);
     let mut result = calls::dispatch(&mut Caller {
         p: Current::new(task, &shares),
@@ -601,21 +605,21 @@ pub fn answer(
     });
     drop(shares);
     if host.end_call() {
-        // Whatever it made of that.
+        // The call waits for the disk, whatever it has returned.
         result = Err(Stop::Park(Wake::firm()));
     }
     if task.loading.is_some() && !matches!(result, Err(Stop::Park(_) | Stop::Turn)) {
-        // It has failed.
+        // The call has ended without loading everything.
         loading::give_up(task, host);
     }
-    // What it returns, unless the registers say so already.
+    // The return value; `None` if the registers have it already.
     let value = match result {
         Ok(value) => {
             task.signals.own_mask();
             Some(value)
         }
         Err(Stop::Errno(errno)) => {
-            // Who was interrupted has the handler run with the mask of the wait.
+            // After an interrupted wait, the handler runs with the mask of the wait.
             if errno != EINTR {
                 task.signals.own_mask();
             }
@@ -624,16 +628,18 @@ pub fn answer(
         Err(Stop::Replaced) => None,
         Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
             None => {
-                // Whoever saves it now saves that it waits: `interrupt` asks for that in the restored one.
+                // A checkpoint taken while the call waits must contain that it does, because [`interrupt`] looks for
+                // that after a restore.
                 task.wait.get_or_insert(Wait::new(key_of(entry)));
                 return Outcome::Park(wake).into();
             }
             Some(Interruption::Done(value)) => Some(value),
             Some(_) if traced => {
-                // What is kept of it is there when it begins again.
+                // What is kept of the call must be there when it is restarted.
                 let value = trace::restart_value(entry) as u64;
                 if system.ipcs.wait(task.tid).is_some() {
-                    // It queues anew: what was given to it meanwhile would be lost if it does not begin again.
+                    // The task leaves its queue: a result given to it meanwhile would be lost if the call were not
+                    // restarted.
                     task.wait = None;
                     system.leave_queues(task.tid);
                 }
@@ -690,7 +696,7 @@ pub fn answer(
     Outcome::Go { registers, fpu }.into()
 }
 
-/// The registers behind a call that has changed these, if any, with the value that it returns.
+/// The registers behind a call: `out` if the call has changed them, with its return value.
 fn with_value(out: Option<Registers>, entry: &Registers, value: Option<u64>) -> Registers {
     let mut registers = out.unwrap_or_else(|| behind(entry));
     if let Some(value) = value {
@@ -699,7 +705,7 @@ fn with_value(out: Option<Registers>, entry: &Registers, value: Option<u64>) -> 
     registers
 }
 
-/// Lets a task, which is the only one of its process, go on with another program.
+/// Makes a task, which must be the only one of its process, go on with another program.
 pub fn execute(
     task: &mut Task,
     system: &mut System,
@@ -712,7 +718,7 @@ pub fn execute(
         Ok(mut registers) => {
             let fpu = Some(Box::new(FpuState(initial_fpu())));
             if task.signals.steps {
-                // A debugger's step over the call ends in the new program.
+                // A debugger's single step over the call ends at the first instruction of the new program.
                 registers.rflags |= trace::STEP_FLAG;
             }
             if system.is_traced(task.tid) {
@@ -727,7 +733,8 @@ pub fn execute(
     }
 }
 
-/// Has a task, which is the only one of its process, stand for a native program: of what it was only its descriptors remain.
+/// Makes a task, which must be the only one of its process, stand for a native program: only its file descriptors
+/// remain.
 pub fn stand_in(
     task: &mut Task,
     system: &mut System,
@@ -741,7 +748,7 @@ pub fn stand_in(
     Ok(())
 }
 
-/// What becomes of a task that stands for a native program when a signal has come: how it ends, if it does.
+/// Handles pending signals of a task that stands for a native program; returns how it ends, if one ends it.
 pub fn stand_in_signalled(task: &mut Task, system: &mut System) -> Option<Status> {
     let actions = task.shares.actions.borrow();
     let of_process = &mut system.process(task.pid).pending;
@@ -757,13 +764,13 @@ pub fn stand_in_signalled(task: &mut Task, system: &mut System) -> Option<Status
     None
 }
 
-/// The registers with which a call fails that was not made by [`call`].
+/// The registers with which a call fails whose outcome was not decided by [`call`].
 #[must_use]
 pub fn failed(entry: &Registers, errno: Errno) -> Registers {
     returned(entry, errno.rax())
 }
 
-/// The task ends, and with the last one its process.
+/// Ends a task and, if it is the last one, its process.
 fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
     if system.process(task.pid).tasks.len() == 1 {
         return end(task, system, host, status);
@@ -774,13 +781,13 @@ fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Stat
     Outcome::Left
 }
 
-/// How a call that waits goes on when a signal comes.
+/// What becomes of a waiting call when a signal comes.
 enum Interruption {
-    /// With what it has done so far.
+    /// It returns what it has done so far.
     Done(u64),
-    /// It begins again behind the handler.
+    /// It is restarted behind the handler.
     Again,
-    /// It fails.
+    /// It fails with `EINTR`.
     Fail,
 }
 
@@ -793,12 +800,12 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
     }
     let mut signal = task.signals.deliverable(of_process)?;
     if wake.firm && task.signals.is_killed(of_process) {
-        // `go` ends the process.
+        // `EINTR` is never seen: delivering the signal ends the process.
         return Some(Interruption::Fail);
     }
-    // Who traces it is asked about each.
+    // If the task is traced, its tracer decides about each signal.
     while !traced && actions.stops(signal) {
-        // The call waits on while the process is stopped, and afterwards.
+        // The process is stopped, and the call goes on waiting.
         task.signals
             .take(&mut system.process(task.pid).pending, signal);
         system.halt(task.pid, signal);
@@ -816,11 +823,11 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
     })
 }
 
-/// What a call returns that has done a part and gets a signal now; `None` if it goes on.
+/// The return value of a call between two turns that a signal interrupts; `None` if the call goes on.
 fn cut_short(task: &mut Task, system: &mut System, entry: &Registers) -> Option<u64> {
     let is_written = task.wait.is_some_and(|wait| wait.is_written);
     let wake = Wake {
-        // What is loaded is there as a whole or not at all.
+        // Loading must be complete or not happen at all.
         firm: task.loading.is_some() || is_written || calls::is_firm(entry),
         ..Wake::default()
     };
@@ -830,7 +837,7 @@ fn cut_short(task: &mut Task, system: &mut System, entry: &Registers) -> Option<
     })
 }
 
-/// Whether a thread that is to go on has a signal first. If not it has its own mask again.
+/// Whether a signal is to be delivered before the thread goes on. If not, the thread's own signal mask is restored.
 #[inline(always)]
 fn is_signalled(task: &mut Task, system: &mut System) -> bool {
     let of_process = &system.process(task.pid).pending;
@@ -841,7 +848,7 @@ fn is_signalled(task: &mut Task, system: &mut System) -> bool {
     false
 }
 
-/// Delivers pending signals and lets the thread go on.
+/// Delivers pending signals and makes the thread go on.
 fn go(
     task: &mut Task,
     system: &mut System,
@@ -858,7 +865,7 @@ fn go(
     Outcome::Go { registers, fpu }
 }
 
-/// The same if there is a signal to be delivered.
+/// Delivers pending signals, of which there is at least one, and makes the thread go on.
 #[inline(never)]
 fn go_signalled(
     task: &mut Task,
@@ -887,7 +894,7 @@ fn go_signalled(
     Outcome::Go { registers, fpu }
 }
 
-/// A task that is traced is about to make a call: where it stops first.
+/// A traced task is about to make a call: stops it for its tracer if that has asked for it, and returns its wait.
 #[cold]
 fn enter_traced(task: &mut Task, system: &mut System, entry: &Registers) -> Option<Wake> {
     let tid = task.tid;
@@ -917,7 +924,7 @@ fn enter_traced(task: &mut Task, system: &mut System, entry: &Registers) -> Opti
     None
 }
 
-/// A task that is traced has made a call.
+/// A traced task has made a call: stops it for its tracer as asked, or makes it go on.
 #[cold]
 fn leave_traced(
     task: &mut Task,
@@ -930,7 +937,7 @@ fn leave_traced(
     let mut stops = Vec::new();
     if let Some(trace) = system.trace_mut(task.tid) {
         trace.entered = None;
-        // It came with the registers of the call; `go_traced` sets it for the next step.
+        // The flag was among the registers of the call; `go_traced` sets it again for the next step.
         registers.rflags &= !trace::STEP_FLAG;
         if entry.rax == number::rt_sigreturn {
             trace.call = -1;
@@ -953,7 +960,7 @@ fn leave_traced(
     stop_or_go(task, system, host, stops, registers, fpu)
 }
 
-/// A task that is traced stops at these, one after the other, or goes on.
+/// Stops a traced task at `stops`, one after the other; makes it go on if there are none.
 fn stop_or_go(
     task: &mut Task,
     system: &mut System,
@@ -969,7 +976,7 @@ fn stop_or_go(
     Outcome::Go { registers, fpu }
 }
 
-/// A task that is traced has another program.
+/// A traced task has executed another program: stops it for its tracer as asked, or makes it go on.
 #[cold]
 fn executed_traced(
     task: &mut Task,
@@ -998,7 +1005,7 @@ fn executed_traced(
     stop_or_go(task, system, host, stops, registers, fpu)
 }
 
-/// Lets a task that is traced go on, or stop before a signal is delivered.
+/// Makes a traced task go on, or stops it before a signal is delivered.
 #[cold]
 fn go_traced(
     task: &mut Task,
@@ -1072,7 +1079,7 @@ fn go_traced(
     Outcome::Go { registers, fpu }
 }
 
-/// Delivers pending signals to a thread that runs. It has been stopped outside of any call, as far as the kernel knows.
+/// Delivers pending signals to a thread that is stopped outside of any call, as far as the kernel knows.
 pub fn interrupt(
     task: &mut Task,
     system: &mut System,
@@ -1086,7 +1093,7 @@ pub fn interrupt(
         .trace(task.tid)
         .is_some_and(|trace| trace.entered == Some(key))
     {
-        // It is about to make a call, of which its tracer knows: signals come behind it.
+        // It is about to make a call that its tracer knows of: signals are delivered behind the call.
         return Outcome::Go {
             registers,
             fpu: None,
@@ -1097,7 +1104,7 @@ pub fn interrupt(
     let makes_again = task.wait.as_ref().is_some_and(|wait| wait.key == key);
     let is_queued = makes_again && system.ipcs.wait(task.tid).is_some();
     if is_queued && system.has_outcome(task.tid) && !is_killed {
-        // It is about to be told what has been done for it, which would be lost: signals come behind that.
+        // It is about to get the result of its wait in a queue, which would be lost: signals are delivered behind that.
         return Outcome::Go {
             registers,
             fpu: None,
@@ -1105,7 +1112,7 @@ pub fn interrupt(
     }
     let loads = task.loading.as_ref().is_some_and(|l| l.key == key);
     if loads || is_queued || calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
-        // It is about to go on with a call of which a part is done, or that has a place in a queue.
+        // It is about to go on with a call that is partly done, or has a place in a queue.
         match cut_short(task, system, &registers) {
             None => {
                 return Outcome::Go {
@@ -1121,9 +1128,9 @@ pub fn interrupt(
             }
         }
     } else if makes_again && !is_killed && !system.is_traced(task.tid) {
-        // It was restored amid a call that waits, and is about to make that again. The call is what the signal meets: it
-        // fails, begins again, says what it has done, or goes on ([`interruption`]). Were the handler first, the calls of
-        // that would make void what is kept of this one, which would begin afresh behind it.
+        // It was restored while a call was waiting, and is about to make that call again. The signal has to interrupt
+        // the call, which then fails, restarts, returns its progress or goes on waiting ([`interruption`]). If the
+        // handler ran first, its calls would void what is kept of this call, which would then begin anew.
         return Outcome::Go {
             registers,
             fpu: None,
@@ -1132,11 +1139,11 @@ pub fn interrupt(
     go(task, system, host, registers, None)
 }
 
-/// Ends the process: its files are closed, and others know. Whoever has its other tasks ends those ([`abandon`]).
+/// Ends the process: closes its files and tells other processes. The host ends its other tasks ([`abandon`]).
 pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
     abandon(task, system, host, &mut { MAX_ROBUST });
     let process = system.process(task.pid);
-    // The tree has given the console back; a child leaves it to the others as it is.
+    // The tree has ended, so the console gets its normal mode; the end of a child leaves the mode to the others.
     if process.termios.is_some() && process.root == task.pid {
         host.console_mode(Mode::Cooked);
     }
@@ -1144,8 +1151,8 @@ pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: St
     Outcome::End(status)
 }
 
-/// A task ends because its process does, or goes on with another program. `entries`: how many more of its list of locks
-/// may be looked at in this step, in which others may end, too.
+/// Ends a task because its process ends or executes another program. `entries`: how many entries of robust lists may
+/// still be looked at in this step, in which other tasks may end, too.
 pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host, entries: &mut usize) {
     loading::give_up(task, host);
     system.leave_queues(task.tid);
@@ -1153,13 +1160,13 @@ pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host, entrie
     let is_alone = Rc::strong_count(&task.shares.memory) <= process.tasks.len();
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
     if !is_alone || has_objects {
-        // Another process is in the same memory, or has a part of it in its own.
+        // Another process is in the same memory, or maps some of its memory objects: futexes there must be released.
         calls::futex::leave(task, system, host, entries);
     }
     task.close_files(system, host);
 }
 
-/// Ends the process by a signal, with a line on the console if nobody waits for it who could say so.
+/// Ends the process by a signal. If it has no parent that could report this, a line on the console does.
 fn killed(
     task: &mut Task,
     system: &mut System,
@@ -1183,44 +1190,44 @@ fn out_of_memory(task: &mut Task, system: &mut System, host: &mut dyn Host) -> O
     end(task, system, host, Status::Killed(sig::KILL as u8))
 }
 
-/// The processor's number for an access that is forbidden.
+/// The processor's number for a page fault.
 const PAGE_FAULT: u64 = 14;
-/// The same for an address that none of a stack can be.
+/// The processor's number for a stack fault.
 const STACK_FAULT: u64 = 12;
 
-/// `si_code` of an error in floating point that the thread has met.
+/// `si_code` of a floating-point error of the thread.
 fn floating_code(host: &mut dyn Host, kind: Exception) -> i32 {
     let mut state = initial_fpu();
     host.fpu(&mut state);
     let half = |at: usize| u32::from(u16::from_le_bytes([state[at], state[at + 1]]));
     signal::floating_code(match kind {
-        // Control word and status word.
+        // Status word without the exceptions that the control word masks.
         Exception::X87 => half(2) & !half(0),
-        // `MXCSR` has both.
+        // `MXCSR` has both flags and masks.
         _ => half(24) & !(half(24) >> 7),
     })
 }
 
-/// The area of a bad access, and the rights that it needs.
+/// The area of a memory access that failed, and the rights that the access needs.
 fn access(task: &Task, message: &ExceptionMessage) -> (Option<Area>, Prot) {
     let memory = task.shares.memory.borrow();
     let area = memory.areas.find(message.address).copied();
     (area, (message.detail & 7) as Prot)
 }
 
-/// Whether the area allows the access, so that no memory was free for the page.
+/// Whether the area allows the access, so that it failed because no memory was free for the page.
 fn lacks_memory(area: Option<Area>, need: Prot) -> bool {
     area.is_some_and(|area| area.prot & need == need && area.prot != 0)
 }
 
-/// Whether the exception comes of nothing that a program has done but of memory that was short, and there is some now: so
-/// it is to be told to nobody.
+/// Whether the exception was caused by a lack of memory only, and memory was found by giving up templates. The access
+/// is to be repeated then, and nobody learns of the exception.
 pub fn finds_memory(task: &Task, host: &mut dyn Host, message: &ExceptionMessage) -> bool {
     let (area, need) = access(task, message);
     message.code == Exception::Memory as u64 && lacks_memory(area, need) && host.give_up_templates()
 }
 
-/// Turns an exception into a signal.
+/// Turns an exception into a signal, or hands it to the task's tracer.
 pub fn exception(
     task: &mut Task,
     system: &mut System,
@@ -1235,7 +1242,7 @@ pub fn exception(
         error: message.detail,
         ..task.signals.fault
     };
-    // The signal, its code and address, and what to tell people.
+    // The signal, its `si_code` and address, and the text for the console.
     let (signal, code, address, detail) = match Exception::from_raw(message.code) {
         Some(Exception::Divide) => (sig::FPE, 1, at, here),
         Some(kind @ (Exception::X87 | Exception::Simd)) => {
@@ -1249,7 +1256,7 @@ pub fn exception(
         Some(Exception::InvalidOpcode) => (sig::ILL, 2, at, here),
         Some(Exception::Alignment) => (sig::BUS, 1, message.address, here),
         Some(Exception::Processor) => {
-            // Of those that have no code of their own a program meets that of the stack.
+            // Of the exceptions without a code of their own, a program can only cause the stack fault.
             fault.number = STACK_FAULT;
             (sig::BUS, 0x80, 0, format!(": forbidden address at {at:#x}"))
         }
@@ -1307,13 +1314,13 @@ pub fn exception(
                 fpu: None,
             };
         }
-        // Its tracer has left, and the step that he wanted means nothing any more.
+        // The tracer has detached, so a single step that it asked for means nothing any more.
         if (signal, code) == (sig::TRAP, 2) {
             return go_traced(task, system, host, registers, None);
         }
         system.forget_trace(task.tid);
     }
-    // The handler of an error in floating point would meet it again, if it began with the thread's state.
+    // The handler of a floating-point error would meet the error again if it began with the thread's FPU state.
     let mut fpu = None;
     let delivered = {
         let memory = task.shares.memory.borrow();
@@ -1335,7 +1342,7 @@ pub fn exception(
     }
 }
 
-/// What a thread is about to do, in words, from its exported state.
+/// What a thread is about to do, as text, from its exported state.
 #[must_use]
 pub fn describe(registers: &Registers, in_call: bool) -> String {
     if !in_call {

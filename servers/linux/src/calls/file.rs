@@ -1283,8 +1283,8 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
 }
 
 /// Makes everything that was written to the disk durable, whatever file it was written to: a sync of one file there
-/// syncs all. The mount point is used because it always exists. The file server does requests in order, so files that
-/// were closed before without waiting are included.
+/// syncs all. The mount point is used because it always exists. Requests to the disk are made in order,
+/// so files that others have closed without waiting are included.
 fn sync_disk(c: &mut Caller) -> Result<()> {
     c.with_open(String::from(services::fs::MOUNT), true, |c, opened| {
         c.fs(&Request::Sync { ino: opened.ino }).map(drop)

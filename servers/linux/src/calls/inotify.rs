@@ -88,7 +88,7 @@ pub fn add_watch(c: &mut Caller, fd: u32, path: u64, mask: u32) -> Result {
     if follows {
         target = follow(c, target);
     }
-    // Files of `/proc`, `/sys` and `/dev` have no inode in a file system, so no event could ever be reported.
+    // Special names (`/proc` and the like) are in no file system, so no event could ever be reported.
     let Target::Path(path) = target else {
         return Err(EACCES.into());
     };

@@ -16,33 +16,33 @@ use crate::special::Special;
 use crate::wire::{u64_at, Writer};
 
 pub use linux::AT_SYMLINK_NOFOLLOW;
-/// Flags that are accepted and change nothing.
+/// Flags that are accepted and have no effect.
 const AT_HARMLESS: u32 = linux::AT_NO_AUTOMOUNT | linux::AT_STATX_SYNC_TYPE;
 
-/// The device number that all files are on.
+/// The device number of the file system in memory.
 pub const FILES: u64 = 0x14;
-/// The device number of what is on the disk.
+/// The device number of the file system on the disk.
 pub const DISK: u64 = 0x16;
-/// The device number of what the personality provides.
+/// The device number of everything that this server provides itself.
 const SPECIALS: u64 = 0x15;
 
-/// The attributes of a file, with those that the file system does not keep.
+/// The attributes of a file, including those that the file system does not keep.
 pub struct Look {
     /// The attributes.
     pub attr: Attr,
-    /// The device that it is, for a device.
+    /// Major and minor number, for a device.
     device: (u32, u32),
-    /// The device that it is on.
+    /// The device number of its file system: [`FILES`] for the disk, too ([`Look::identity`]).
     on: u64,
-    /// The path, and whether it was followed to the end, of a file that is not open.
+    /// For a file that is not open: its path, and whether a symbolic link at the end was followed.
     path: Option<(String, bool)>,
-    /// The descriptor, of one that is open.
+    /// For an open file: its file descriptor.
     fd: Option<u32>,
 }
 
 impl Look {
-    /// The device that it is on and its number there, by which programs tell whether two files are one, also if they have kept that of one
-    /// for longer than a boot.
+    /// The device number and inode number of the file, by which programs tell whether two files are the same. They are
+    /// the same in the next boot, for programs that have kept them.
     fn identity(&self) -> (u64, u64) {
         let on = match self.attr.ino & services::fs::ON_DISK {
             0 => self.on,
@@ -51,9 +51,9 @@ impl Look {
         (on, services::fs::shown(self.attr.ino))
     }
 
-    /// Changes the file, by its inode number. `event` is of `inotify`.
+    /// Changes an attribute of the file by the `request` for its inode. `event`: what `inotify` is to report.
     fn change(&self, c: &mut Caller, event: u32, request: impl Fn(u64) -> Request) -> Result {
-        // Devices stay as they are.
+        // The attributes of devices and other special files cannot be changed.
         if self.on != FILES {
             return Ok(0);
         }
@@ -73,7 +73,7 @@ impl Look {
     }
 }
 
-/// What a path of the file system leads to.
+/// The attributes of the file at a path of the file system.
 fn of_path(c: &mut Caller, path: String, follow: bool) -> Result<Look> {
     let mut attr = c.attr(&Request::Stat {
         path: path.clone(),
@@ -129,7 +129,7 @@ fn of_device(device: Device) -> Look {
     }
 }
 
-/// A terminal, or what makes some.
+/// The slave of a pseudo-terminal, or `/dev/ptmx`.
 fn of_terminal(slave: Option<u32>) -> Look {
     let mut look = of_device(Device::Console);
     (look.device, look.attr.ino) = match slave {
@@ -146,7 +146,7 @@ fn of_text(which: Text) -> Look {
     look
 }
 
-/// What is no file, and of no type yet.
+/// A special file whose type is still to be set.
 fn of_nothing() -> Look {
     let attr = Attr {
         ino: 100,
@@ -172,7 +172,7 @@ fn of_folder(folder: Folder) -> Look {
     let mut look = of_nothing();
     look.attr.mode = mode::DIRECTORY | 0o555;
     look.attr.links = 2;
-    // Programs tell directories by their numbers, too.
+    // Programs tell directories apart by their inode numbers, so they are made from the paths.
     let path = folder.path();
     look.attr.ino = 1 << 20
         | path
@@ -181,7 +181,7 @@ fn of_folder(folder: Folder) -> Look {
     look
 }
 
-/// It is of no type.
+/// A descriptor of a counter, of signals, or of `epoll` or `inotify`: as on Linux, it has no file type.
 fn of_counter() -> Look {
     let mut look = of_nothing();
     look.attr.mode = 0o600;
@@ -215,7 +215,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
     })
 }
 
-/// The device that what is open is on, and its number there, as `fstat` tells them, without a look at it.
+/// Device and inode number of an open description, as `fstat` reports them, without its other attributes.
 pub fn place_of_open(c: &mut Caller, kind: Kind) -> Result<(u64, u64)> {
     match kind.ino() {
         Some(ino) => Ok(place(ino)),
@@ -223,7 +223,7 @@ pub fn place_of_open(c: &mut Caller, kind: Kind) -> Result<(u64, u64)> {
     }
 }
 
-/// The device that a file is on, and its number there.
+/// Device and inode number of a file of a file system.
 #[must_use]
 pub fn place(ino: u64) -> (u64, u64) {
     let on = match ino & services::fs::ON_DISK {
@@ -258,7 +258,7 @@ fn of_open(c: &mut Caller, kind: Kind) -> Result<Look> {
     })
 }
 
-/// The attributes of what a path leads to.
+/// The attributes of the file that a path leads to.
 pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look> {
     if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_HARMLESS) != 0 {
         return Err(EINVAL.into());
@@ -297,7 +297,7 @@ pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look
     Ok(look)
 }
 
-/// The attributes of what a symbolic link of the file system leads to where that finds nothing.
+/// The attributes of what is behind a symbolic link of the file system that leads to a special name.
 fn of_link_to(c: &mut Caller, dirfd: i32, path: &str) -> Result<Look> {
     let Target::Path(path) = c.target(dirfd, path)? else {
         return Err(ENOENT.into());
@@ -306,12 +306,12 @@ fn of_link_to(c: &mut Caller, dirfd: i32, path: &str) -> Result<Look> {
     of_target(c, target, true)
 }
 
-/// The attributes of what a path leads to that was followed if it is to be.
+/// The attributes of a target. The caller has followed special links already, if `follow`.
 fn of_target(c: &mut Caller, target: Target, follow: bool) -> Result<Look> {
     match target {
         Target::Path(path) => of_path(c, path, follow),
         Target::Special(Special::Folder(folder)) => Ok(of_folder(folder)),
-        // Tools look at what others have open.
+        // Unlike opening them, looking at other processes' open files is allowed: tools do that.
         Target::Special(Special::DescriptorOf(number, fd)) => {
             let description = crate::proc::description(c, number, fd)?;
             let kind = description.borrow().kind.clone();
@@ -403,7 +403,7 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
         .u64(a.size)
         .u64(a.size.div_ceil(512))
         .u64(0);
-    // Access, birth (not known), change, modification.
+    // Access, birth (unknown), change, modification.
     for time in [a.atime_ns, 0, a.ctime_ns, a.mtime_ns] {
         let (seconds, rest) = split(time);
         out = out.u64(seconds).u32(rest as u32).u32(0);
@@ -419,11 +419,12 @@ pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) ->
     Ok(0)
 }
 
-/// The kind of the file system on the disk, and of that in memory.
+/// `f_type` of the file system on the disk, and of that in memory.
 const EXT4_MAGIC: u64 = 0xef53;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The type of what the personality provides, which has no blocks, by its path; of what is in `/dev` the files' own.
+/// `f_type` of the special file system that the path is in; `None` in `/dev`, which counts as part of the file system
+/// in memory.
 fn special_magic(path: &str) -> Option<u64> {
     match path {
         _ if path.starts_with("/dev/pts") => Some(linux::DEVPTS_SUPER_MAGIC.into()),
@@ -433,7 +434,7 @@ fn special_magic(path: &str) -> Option<u64> {
     }
 }
 
-/// `struct statfs` of what has no blocks.
+/// `struct statfs` of a special file system, which has no blocks.
 fn without_blocks(kind: u64) -> Vec<u8> {
     let names = Writer::new().u64(kind).u64(4096).pad_to(64);
     names.u64(255).u64(4096).u64(0x1020).pad_to(120).done()
@@ -450,7 +451,7 @@ fn struct_statfs(c: &mut Caller, on_disk: bool) -> Result<Vec<u8>> {
         return Err(EIO.into());
     };
     let used = bytes.div_ceil(4096);
-    // In memory there can be what memory is left for.
+    // The file system in memory can take all free memory.
     let (kind, free, free_files) = match on_disk {
         true => (
             EXT4_MAGIC,
@@ -519,7 +520,7 @@ pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
     Ok(0)
 }
 
-/// Changes the permissions of an inode.
+/// Sets the permissions of a file.
 fn set_mode(c: &mut Caller, look: &Look, permissions: u32) -> Result {
     look.change(c, linux::IN_ATTRIB, |ino| Request::Chmod {
         ino,
@@ -563,7 +564,7 @@ pub fn fchown(c: &mut Caller, fd: u32, uid: u32, gid: u32) -> Result {
 fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
     let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
     let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
-    // As if it were read or written at another time.
+    // As on Linux, setting one of the times counts as an access or a modification.
     let event = match times {
         [Some(_), Some(_)] => linux::IN_ATTRIB,
         [Some(_), None] => linux::IN_ACCESS,
@@ -577,9 +578,9 @@ fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
     })
 }
 
-/// Seconds and a fraction as nanoseconds.
+/// Seconds and a rest in nanoseconds, as nanoseconds.
 fn join(seconds: u64, rest: u64) -> Result<u64> {
-    // Times before the epoch do not exist here.
+    // The file systems keep no times before 1970.
     let seconds = if (seconds as i64) < 0 { 0 } else { seconds };
     seconds
         .checked_mul(1_000_000_000)

@@ -1,4 +1,4 @@
-//! Calls on the process itself, and the rest.
+//! `execve`, calls on attributes of the process, and all that is in no other module.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -23,10 +23,10 @@ use crate::wire::{u32_at, Writer};
 use services::fs::mode;
 use services::process::Pid;
 
-/// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
+/// The release of Linux that `uname` reports: programs check the version number.
 pub const RELEASE: &str = "6.1.0-fermata";
 
-/// The path of the program that a call names, as it is found from the working directory.
+/// The path of the program that a call names, absolute or relative to the working directory.
 fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> {
     let path = c.path(path)?;
     if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
@@ -38,7 +38,7 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd != AT_FDCWD {
         return path_of(c, dirfd as u32);
     }
-    // Nearly all paths are taken as they are; a name is found when the file is opened.
+    // Nearly all paths can be used as they are: the file is looked up when it is opened.
     let is_seen_from_here = dirfd == AT_FDCWD || path.starts_with('/');
     let may_be_special = ["/dev/", "/proc/"]
         .iter()
@@ -51,7 +51,7 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
                 path_of(c, fd)?
             }
             Target::Path(found) => found,
-            // A link is followed when the file is opened; nothing else there is a program.
+            // A special link is followed when the file is opened; no other special name is a program.
             Target::Special(_) if is_seen_from_here => path,
             Target::Special(_) => return Err(EACCES.into()),
         },
@@ -68,8 +68,8 @@ fn program(c: &mut Caller, dirfd: i32, path: u64, flags: u32) -> Result<String> 
     Ok(path)
 }
 
-/// The path of the file that a descriptor is open on. Errors: `EACCES` if it is none, `ELOOP` if it is a link, `ENOENT`
-/// if it has no name any more.
+/// The path of the file that a file descriptor is open on. Errors: `EACCES` if that is no file, `ELOOP` if it is a
+/// symbolic link, `ENOENT` if it has no name any more.
 fn path_of(c: &mut Caller, fd: u32) -> Result<String> {
     let ino = match c.p.files.get(fd)?.kind {
         Kind::File { ino } => ino,
@@ -97,7 +97,7 @@ pub fn execveat(
         None => (Box::default(), Some(program(c, dirfd, path, flags)?)),
     };
     if !strings.read(c, [args, env])? {
-        // It takes a while. Is there such a file at all?
+        // Reading the strings takes several turns, so a missing file is reported first.
         if let Some(path) = found {
             let path = crate::path::join(&c.p.context.cwd, &path);
             if special::find(&c.p, &path).is_none() {
@@ -117,7 +117,7 @@ pub fn execveat(
     result
 }
 
-/// Has a program take the place of the one that calls.
+/// Replaces the program of the process.
 fn execute(c: &mut Caller, path: &str, strings: &Strings) -> Result {
     let [args, env] = strings.lists();
     let prepared = exec::prepare(&c.p, c.s, c.h, path, args, env);
@@ -125,7 +125,7 @@ fn execute(c: &mut Caller, path: &str, strings: &Strings) -> Result {
         Ok(prepared) => prepared.inos(),
         Err(failure) => &failure.inos,
     };
-    // What is loaded is read past the memory objects.
+    // The program is read from the file system, so a memory object of its file has to be written back first.
     if let Some(object) = c.s.objects.behind(looked_at) {
         if let Ok(prepared) = prepared {
             exec::cancel(c.h, prepared);
@@ -143,7 +143,7 @@ fn execute(c: &mut Caller, path: &str, strings: &Strings) -> Result {
         return Err(stop);
     }
     match prepared {
-        // What it has asked for is done with when it has had its turn.
+        // Loading begins in the next turn, in which the call does not repeat its requests so far.
         Ok(mut prepared) if prepared.is_long() => {
             prepared.execute(c.s);
             let staged = Staged::new(c.h, prepared, &c.s.process(c.p.task.pid).ids)?;
@@ -226,23 +226,23 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64, more: [u64; 3]) -> Resu
         prctl::PR_CAPBSET_DROP if !c.process().ids.is_root() => return Err(EPERM.into()),
         prctl::PR_CAPBSET_DROP if argument < CAPABILITIES => c.process().dropped |= 1 << argument,
         prctl::PR_CAP_AMBIENT => return ambient(argument, more),
-        // Root is root by its number, and nothing else.
+        // Privileges depend on the user number only.
         prctl::PR_GET_SECUREBITS | prctl::PR_GET_SECCOMP => {}
         prctl::PR_SET_SECUREBITS if argument != 0 || !c.process().ids.is_root() => {
             return Err(EPERM.into())
         }
         prctl::PR_SET_SECUREBITS => {}
-        // Nothing here depends on these.
+        // These settings have no effect here.
         prctl::PR_SET_DUMPABLE | prctl::PR_SET_KEEPCAPS | prctl::PR_SET_TIMERSLACK => {}
         _ => return Err(EINVAL.into()),
     }
     Ok(0)
 }
 
-/// How many capabilities Linux 6.1 knows.
+/// Number of capabilities that Linux 6.1 has.
 pub const CAPABILITIES: u64 = 41;
 
-/// `PR_CAP_AMBIENT`: nobody has capabilities to give to programs that he executes.
+/// `PR_CAP_AMBIENT`: no process has ambient capabilities.
 fn ambient(operation: u64, [capability, rest @ ..]: [u64; 3]) -> Result {
     let clears = operation == u64::from(prctl::PR_CAP_AMBIENT_CLEAR_ALL);
     let is_known = match clears {
@@ -260,7 +260,7 @@ fn ambient(operation: u64, [capability, rest @ ..]: [u64; 3]) -> Result {
     }
 }
 
-/// `capget` and `capset` in their third version: which task the header is about, and what that has.
+/// For `capget` and `capset` in their third version: the capabilities of the task that the header names.
 fn capabilities(c: &mut Caller, header: u64) -> Result<u64> {
     const VERSION: u32 = 0x2008_0522;
     let version = u32_at(&c.read(header, 4)?, 0);
@@ -278,10 +278,10 @@ fn capabilities(c: &mut Caller, header: u64) -> Result<u64> {
     Ok(if is_root { (1 << CAPABILITIES) - 1 } else { 0 })
 }
 
-/// `capget`: root has all, others none.
+/// `capget`: root has all capabilities, other users none.
 pub fn capget(c: &mut Caller, header: u64, into: u64) -> Result {
     let had = match capabilities(c, header) {
-        // Whoever gives no place asks for the version.
+        // With a null pointer, the call only asks for the supported version.
         Err(Stop::Errno(EINVAL)) if into == 0 => return Ok(0),
         had => had?,
     };
@@ -293,7 +293,8 @@ pub fn capget(c: &mut Caller, header: u64, into: u64) -> Result {
     Ok(0)
 }
 
-/// `capset`: nobody gets what he has not. What is given up is not kept: nothing here is decided by it.
+/// `capset`: fails with `EPERM` if it asks for capabilities that the caller does not have. Capabilities that it drops
+/// are not stored: nothing here depends on them.
 pub fn capset(c: &mut Caller, header: u64, from: u64) -> Result {
     let had = capabilities(c, header)?;
     let raw = c.read(from, 24)?;
@@ -305,7 +306,7 @@ pub fn capset(c: &mut Caller, header: u64, from: u64) -> Result {
     }
 }
 
-/// The lowest and the highest priority in a way of scheduling.
+/// The lowest and the highest priority of a scheduling policy.
 pub fn priority_range(policy: u32) -> Result<(u64, u64)> {
     match policy {
         linux::SCHED_FIFO | linux::SCHED_RR => Ok((1, 99)),
@@ -316,7 +317,7 @@ pub fn priority_range(policy: u32) -> Result<(u64, u64)> {
     }
 }
 
-/// `sched_setscheduler`: all are scheduled alike, so that nobody may be scheduled by priorities of real time.
+/// `sched_setscheduler`: all tasks are scheduled alike, so real-time policies fail with `EPERM`.
 pub fn set_scheduler(c: &mut Caller, policy: u32, parameter: u64) -> Result {
     // SCHED_RESET_ON_FORK.
     let policy = policy & !0x4000_0000;
@@ -331,14 +332,14 @@ pub fn set_scheduler(c: &mut Caller, policy: u32, parameter: u64) -> Result {
     }
 }
 
-/// `sched_rr_get_interval`: how long a task runs before another one of its priority has its turn.
+/// `sched_rr_get_interval`: the time slice of a task.
 pub fn slice(c: &mut Caller, into: u64) -> Result {
     const NANOSECONDS: u64 = 10_000_000;
     c.write(into, &Writer::new().u64(0).u64(NANOSECONDS).done())?;
     Ok(0)
 }
 
-/// `setuid`: with privilege all three, without only the effective one.
+/// `setuid`: as root sets all three user numbers, otherwise only the effective one.
 pub fn setuid(c: &mut Caller, uid: u32) -> Result {
     let others = if c.process().ids.is_root() {
         uid
@@ -369,7 +370,7 @@ pub fn set_ids(c: &mut Caller, users: bool, new: [u32; 3]) -> Result {
     change_some(ids, new, privileged)
 }
 
-/// Sets those that are not -1. Without privilege only numbers that one has already.
+/// Sets the numbers of `new` that are not -1. Without privilege each must be one that the process has already.
 fn change_some(ids: &mut [u32; 3], new: [u32; 3], privileged: bool) -> Result {
     let before = *ids;
     if !privileged && new.iter().any(|n| *n != u32::MAX && !before.contains(n)) {
@@ -396,7 +397,7 @@ pub fn get_ids(c: &mut Caller, users: bool, into: [u64; 3]) -> Result {
     Ok(0)
 }
 
-/// `getgroups`: one, the own.
+/// `getgroups`: the only group is the effective one.
 pub fn getgroups(c: &mut Caller, size: i32, into: u64) -> Result {
     if size < 0 {
         return Err(EINVAL.into());
@@ -445,7 +446,7 @@ pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
     Ok(0)
 }
 
-/// Whom `getpriority` and `setpriority` mean. Errors: `EINVAL`; `ESRCH` if there are none.
+/// The processes that `getpriority` or `setpriority` names. Errors: `EINVAL`; `ESRCH` if there are none.
 fn those_with_priority(c: &mut Caller, which: u32, who: u32) -> Result<Vec<Pid>> {
     let own = c.p.task.pid;
     let (root, group, uid) = {
@@ -477,7 +478,7 @@ fn those_with_priority(c: &mut Caller, which: u32, who: u32) -> Result<Vec<Pid>>
     }
 }
 
-/// `getpriority`: that of who has most, as 20 minus how nice it is.
+/// `getpriority`: the highest priority among the processes, as 20 minus the nice value.
 pub fn getpriority(c: &mut Caller, which: u32, who: u32) -> Result {
     let those = those_with_priority(c, which, who)?;
     let priorities = those.iter().filter_map(|pid| c.s.find(*pid));
@@ -485,7 +486,8 @@ pub fn getpriority(c: &mut Caller, which: u32, who: u32) -> Result {
     Ok(priorities.max().unwrap_or(20) as u64)
 }
 
-/// `setpriority`. As in Linux, those for whom it is allowed have it when others are refused.
+/// `setpriority`. As on Linux, it takes effect for the processes for which it is permitted, even if the call fails for
+/// others.
 pub fn setpriority(c: &mut Caller, which: u32, who: u32, nice: i32) -> Result {
     let nice = nice.clamp(-20, 19) as i8;
     let euid = c.process().ids.uid[1];
@@ -506,7 +508,7 @@ pub fn setpriority(c: &mut Caller, which: u32, who: u32, nice: i32) -> Result {
     result
 }
 
-/// `sched_getaffinity`: one processor.
+/// `sched_getaffinity`: there is one processor.
 pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
     if size < 8 || !size.is_multiple_of(8) {
         return Err(EINVAL.into());
@@ -515,7 +517,7 @@ pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
     Ok(8)
 }
 
-/// `sched_setaffinity`: there is one processor, without which nobody can be.
+/// `sched_setaffinity`: the only processor must be in the set.
 pub fn sched_setaffinity(c: &mut Caller, size: u64, from: u64) -> Result {
     let mask = c.read(from, size.min(8) as usize)?;
     match mask.first() {
@@ -531,7 +533,7 @@ pub fn getcpu(c: &mut Caller, cpu: u64, node: u64) -> Result {
     Ok(0)
 }
 
-/// `personality`: nothing but that addresses are not to be random, which they are not.
+/// `personality`: only `ADDR_NO_RANDOMIZE` can be set; addresses are never randomized.
 pub fn personality(c: &mut Caller, persona: u32) -> Result {
     const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
     let old = c.process().persona;

@@ -1,8 +1,8 @@
 //! Clocks, sleeping and timers.
 //!
-//! All clocks of a process are its own clock: the machine's plus an offset that a restore changes,
-//! so that a process never sees time jump. Real time is the machine's date, and jumps when a
-//! process is restored. Processor time is an estimate ([`crate::work`]); timers and sleeps by it go by the process's clock.
+//! All clocks of a process but the date are its own clock: the machine's plus an offset. A restore sets the offset, so
+//! that the clock goes on from where it stood. The date is the machine's, and jumps when a process is restored.
+//! Processor time is an estimate ([`crate::work`]); timers and sleeps by it go by the process's clock.
 
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -13,7 +13,7 @@ use crate::memory::WRITE;
 use crate::timer::Alarm;
 use crate::wire::{u32_at, u64_at, Writer};
 
-/// Of `getrusage`: whose.
+/// Whose usage `getrusage` asks for.
 const SELF: i32 = linux::RUSAGE_SELF as i32;
 const CHILDREN: i32 = linux::RUSAGE_CHILDREN;
 const THREAD: i32 = linux::RUSAGE_THREAD as i32;
@@ -49,7 +49,7 @@ pub fn read_timeval(c: &mut Caller, address: u64) -> Result<u64> {
     )
 }
 
-/// The same for `select`, which takes microseconds that are more than a second.
+/// The same for `select`, which also takes a second or more in microseconds.
 pub fn read_loose_timeval(c: &mut Caller, address: u64) -> Result<u64> {
     let raw = c.read(address, 16)?;
     let (seconds, micros) = (u64_at(&raw, 0) as i64, u64_at(&raw, 8) as i64);
@@ -91,19 +91,19 @@ pub const fn is_date(which: u32) -> bool {
     )
 }
 
-/// Of the number of a clock: that it is the processor time of a process, or of a thread if it has [`OF_THREAD`]. The
-/// other bits, inverted, are whose.
+/// Bits of a clock number: the clock is the processor time of a process, or of a thread if [`OF_THREAD`] is set, too.
+/// The bits above the lowest three are the process or thread number, inverted.
 const OF_ANOTHER: u32 = 1 << 31;
 const OF_THREAD: u32 = 4;
-/// What clock it is; there are three of them.
+/// The kind of processor time; Linux has three.
 const KIND: u32 = 3;
 
-/// What a task would have had of the processor by now that has never waited.
+/// The processor time that a task would have by now if it had never waited.
 pub(crate) fn each(c: &mut Caller) -> u64 {
     c.s.work.each(c.h.now())
 }
 
-/// The processor time that such a clock shows.
+/// The processor time of the process or thread that a clock number names.
 fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
     let (number, own) = (!((which as i32) >> 3) as u32, c.p.task.pid);
     if which & KIND == KIND {
@@ -130,25 +130,25 @@ fn spent_by(c: &mut Caller, which: u32) -> Result<u64> {
     Ok(c.s.process(pid).spent.get().total(each))
 }
 
-/// The processor time of the process.
+/// The processor time of the calling process.
 fn spent(c: &mut Caller) -> u64 {
     let each = each(c);
     c.process().spent.get().total(each)
 }
 
-/// The processor time of the thread.
+/// The processor time of the calling thread.
 fn spent_by_thread(c: &mut Caller) -> u64 {
     let each = each(c);
     c.p.task.shown.spent.get().total(each)
 }
 
-/// When this clock shows that time, on the process's clock.
+/// The time on the process's clock at which the clock `which` shows `time`.
 pub fn deadline_at(c: &mut Caller, which: u32, time: u64) -> Result<u64> {
     let left = time.saturating_sub(clock(c, which)?);
     Ok(c.now().saturating_add(left))
 }
 
-/// The same of a timer with this interval: one that should have begun keeps the rhythm that it would have.
+/// The same for a periodic timer: one whose first expiration is past keeps the rhythm of its interval.
 pub fn beginning_at(c: &mut Caller, which: u32, time: u64, interval: u64) -> Result<u64> {
     let late = clock(c, which)?.saturating_sub(time);
     match late {
@@ -182,20 +182,20 @@ pub fn gettimeofday(c: &mut Caller, into: u64, zone: u64) -> Result {
     Ok(0)
 }
 
-/// `adjtimex` and `clock_adjtime`, which tell of a clock that nobody keeps in step: it is not adjusted.
+/// `adjtimex` and `clock_adjtime`: report a clock that is not synchronized. Adjusting it fails with `EPERM`.
 pub fn adjtimex(c: &mut Caller, at: u64) -> Result {
     const SIZE: usize = 208;
-    /// The state, and the bit of the status, of a clock that is not in step.
+    /// The state of a clock that is not synchronized, and its status bit.
     const TIME_ERROR: u64 = 5;
     const UNSYNCHRONIZED: u32 = 0x40;
-    /// The largest error, in microseconds.
+    /// The maximum error, in microseconds.
     const LARGEST: u64 = 16_000_000;
     if u32_at(&c.read(at, SIZE)?, 0) != 0 {
         return Err(EPERM.into());
     }
     let date = c.date();
     let told = Writer::new()
-        // Nothing is adjusted, and what there is to adjust is nothing.
+        // `modes`, `offset` and `freq`.
         .u64(0)
         .u64(0)
         .u64(0)
@@ -203,13 +203,13 @@ pub fn adjtimex(c: &mut Caller, at: u64) -> Result {
         .u64(LARGEST)
         .u32(UNSYNCHRONIZED)
         .u32(0)
-        // A constant, the precision and the tolerance of the clock, as Linux has them from the start.
+        // `constant`, `precision` and `tolerance`: Linux's initial values.
         .u64(2)
         .u64(1)
         .u64(32_768_000)
         .u64(date / SECOND)
         .u64(date % SECOND / 1000)
-        // Microseconds of a tick.
+        // `tick`, in microseconds.
         .u64(10_000)
         .pad_to(SIZE)
         .done();
@@ -224,7 +224,7 @@ pub fn time(c: &mut Caller, into: u64) -> Result {
     Ok(seconds)
 }
 
-/// Waits until the deadline; when a signal ends the wait before, tells how much was left.
+/// Waits until the deadline. If a signal ends the wait earlier, writes the time left to `left_at`, unless that is null.
 fn sleep_until(c: &mut Caller, deadline: u64, left_at: u64) -> Result {
     let now = c.now();
     if now >= deadline {
@@ -271,8 +271,8 @@ pub fn times(c: &mut Caller, into: u64) -> Result {
     Ok(c.now() / TICK)
 }
 
-/// `struct rusage` of who has had so much of the processor, and so many bytes of memory at the most. All of it is user time; faults are not
-/// counted.
+/// `struct rusage` for `spent` nanoseconds of processor time, all of it user time, and a maximum of `memory` bytes.
+/// Page faults are not counted.
 pub(super) fn usage(spent: u64, memory: u64) -> Vec<u8> {
     let system = 0;
     timeval(spent)
@@ -284,7 +284,7 @@ pub(super) fn usage(spent: u64, memory: u64) -> Vec<u8> {
 
 /// `getrusage`.
 pub fn getrusage(c: &mut Caller, who: i32, into: u64) -> Result {
-    // The memory that can become resident is known.
+    // Only the upper limit of the resident memory is known: all writable memory.
     let memory = c.p.memory.areas.writable();
     let usage = match who {
         SELF => usage(spent(c), memory),
@@ -296,11 +296,11 @@ pub fn getrusage(c: &mut Caller, who: i32, into: u64) -> Result {
     Ok(0)
 }
 
-/// Nanoseconds until the timer of this number is due, and its interval.
+/// Nanoseconds until the interval timer `which` expires, and its interval.
 fn remaining(c: &mut Caller, which: u32) -> Result<(u64, u64)> {
     let now = c.now();
     let alarm = *c.process().timers.interval(which).ok_or(EINVAL)?;
-    // A timer that is set but late has the least bit of time left.
+    // A timer that is late but has not been processed is still armed, so the time left is not 0.
     Ok(alarm.map_or((0, 0), |a| {
         (a.deadline.saturating_sub(now).max(1000), a.interval)
     }))
@@ -315,7 +315,7 @@ pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
         interval: 0,
     });
     c.s.set_timers(c.p.task.pid).alarm = alarm;
-    // To the nearest second, but some is never none.
+    // Rounded to seconds, but not to 0 while the timer is armed.
     let rounded = left.saturating_add(SECOND / 2) / SECOND;
     Ok(rounded.max(u64::from(left > 0)))
 }

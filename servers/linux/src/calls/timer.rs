@@ -15,7 +15,7 @@ const EVENT: usize = 64;
 /// Bytes of `struct itimerspec`.
 const SETTING: u64 = 32;
 
-/// Who is told of a timer, as `struct sigevent` says: the signal, its value and the thread; `None` for nobody. Errors: EINVAL.
+/// The signal that a timer sends, as `struct sigevent` describes it; `None` for `SIGEV_NONE`. Errors: `EINVAL`.
 fn notice(c: &mut Caller, event: &[u8]) -> Result<Option<Notice>> {
     let (value, signal) = (u64_at(event, 0), u32_at(event, 8));
     let is_known = (1..=SIGNALS).contains(&signal);
@@ -53,7 +53,7 @@ pub fn timer_create(c: &mut Caller, clock: u32, event: u64, into: u64) -> Result
     };
     let notice = event.map(|event| notice(c, &event)).transpose()?;
     c.check(into, 4, WRITE)?;
-    // What it sends has its memory from now on.
+    // Memory for the signal is asked for here, since no call could fail when the timer expires.
     super::signal::queue_room(c, REAL_TIME, 1)?;
     let signal = notice.flatten().map_or(sig::ALRM, |notice| notice.signal);
     let pid = c.p.task.pid;
@@ -74,7 +74,7 @@ fn find<'a>(c: &'a mut Caller, id: u32) -> Result<&'a Timer> {
     Ok(c.process().timers.get(id).ok_or(EINVAL)?)
 }
 
-/// `struct itimerspec` of a timer now.
+/// The current `struct itimerspec` of a timer.
 fn setting(c: &mut Caller, id: u32) -> Result<Vec<u8>> {
     let now = c.now();
     let (left, interval) = find(c, id)?.left(now);

@@ -1,4 +1,4 @@
-//! `ptrace`: what a tracer asks for. The numbers are those of `linux/ptrace.h` and `asm/ptrace-abi.h`.
+//! `ptrace`: the requests of a tracer. Their numbers are those of `linux/ptrace.h` and `asm/ptrace-abi.h`.
 
 use abi::Registers;
 use alloc::vec::Vec;
@@ -37,23 +37,23 @@ const GETREGSET: u64 = 0x4204;
 const SETREGSET: u64 = 0x4205;
 const GET_SYSCALL_INFO: u64 = 0x420e;
 
-/// Sets of registers.
+/// Register sets of `PTRACE_GETREGSET`.
 const NT_PRSTATUS: u64 = 1;
 const NT_PRFPREG: u64 = 2;
 
 /// Words of `struct user_regs_struct`.
 const WORDS: usize = 27;
-/// Bytes of it.
+/// Bytes of `struct user_regs_struct`.
 const BYTES: usize = 8 * WORDS;
-/// Bytes of the floating point registers.
+/// Bytes of `struct user_fpregs_struct`.
 const FLOATS: usize = 512;
-/// The word of it that is the number of the call.
+/// The word of `struct user_regs_struct` with the call number.
 const ORIG_RAX: usize = 15;
 /// Bytes of `struct user`.
 const USER: u64 = 912;
 /// `AUDIT_ARCH_X86_64`.
 const ARCHITECTURE: u32 = 0xc000_003e;
-/// Flags that a tracer can set.
+/// The bits of `rflags` that a tracer can set.
 const FLAGS: u64 = 0x0004_0dd5;
 
 /// `ptrace`.
@@ -94,7 +94,7 @@ pub fn ptrace(c: &mut Caller, request: u64, number: i32, address: u64, data: u64
             Ok(0)
         }
         POKEUSER => {
-            // There are no breakpoints of the processor: zero is what its registers have.
+            // Debug registers do not exist here; they read as zero, and only zero can be written.
             let Some(word) = place(address)? else {
                 return if data == 0 { Ok(0) } else { Err(EIO.into()) };
             };
@@ -165,7 +165,7 @@ pub fn ptrace(c: &mut Caller, request: u64, number: i32, address: u64, data: u64
     }
 }
 
-/// The caller is traced by its parent.
+/// `PTRACE_TRACEME`: the caller's parent becomes its tracer.
 fn traceme(c: &mut Caller) -> Result {
     let (own, tid, number) = (c.p.task.pid, c.p.task.tid, c.p.task.thread);
     let parent = c.s.find(own).and_then(|process| process.parent);
@@ -178,7 +178,7 @@ fn traceme(c: &mut Caller) -> Result {
     }
 }
 
-/// Traces another task of the own tree.
+/// `PTRACE_ATTACH`: the caller traces another task of its tree.
 fn attach(c: &mut Caller, number: i32) -> Result {
     let own = c.p.task.pid;
     let (tid, pid) = c.s.thread_by_number(own, number as u32).ok_or(ESRCH)?;
@@ -206,7 +206,8 @@ fn resume(c: &mut Caller, tid: Tid, mode: Mode, data: u64) -> Result {
     Ok(0)
 }
 
-/// Fails unless the eight bytes there are memory of the task: of its own, if they are to be written, or what it could write itself.
+/// Fails with `EIO` unless a tracer may read, or `write`, the eight bytes at an address of the task
+/// ([`Areas::reach_by_force`]).
 fn check(c: &Caller, tid: Tid, address: u64, write: bool) -> Result<()> {
     let pid: Pid = c.s.task_process(tid);
     let allows = |areas: &Areas| areas.reach_by_force(address, 8, write) == 8;
@@ -217,7 +218,7 @@ fn check(c: &Caller, tid: Tid, address: u64, write: bool) -> Result<()> {
     }
 }
 
-/// The word of the registers at this place of `struct user`; `None` for what is always zero.
+/// The index of a register at an offset in `struct user`; `None` for the parts that read as zero.
 fn place(address: u64) -> core::result::Result<Option<usize>, Errno> {
     if !address.is_multiple_of(8) || address >= USER {
         return Err(EIO);
@@ -226,7 +227,7 @@ fn place(address: u64) -> core::result::Result<Option<usize>, Errno> {
     Ok((word < WORDS).then_some(word))
 }
 
-/// Whether the thread stands at its `syscall` instruction.
+/// Whether the task is stopped before its `syscall` instruction, which has yet to be executed.
 fn is_before_call(trace: &Trace) -> bool {
     match trace.stop {
         Some(Stop::Enter) => true,
@@ -235,7 +236,7 @@ fn is_before_call(trace: &Trace) -> bool {
     }
 }
 
-/// The registers of a task as `struct user_regs_struct` has them.
+/// The registers of a task as `struct user_regs_struct`.
 fn words(c: &mut Caller, tid: Tid) -> Result<[u64; WORDS]> {
     let (mut r, _) = c.h.peer_state(tid)?;
     let trace = c.s.trace(tid).ok_or(ESRCH)?;
@@ -290,7 +291,7 @@ fn from_bytes(raw: &[u8]) -> [u64; WORDS] {
 fn set_floats(c: &mut Caller, tid: Tid, raw: &[u8]) -> Result {
     let (registers, mut fpu): (Registers, Fpu) = c.h.peer_state(tid)?;
     fpu.0[..raw.len()].copy_from_slice(raw);
-    // Loading reserved bits of MXCSR would fault; the kernel knows those that this processor has.
+    // Loading reserved bits of `MXCSR` would fault. The kernel checks for bits that only this processor does not have.
     let mxcsr = u32_at(&fpu.0, 24);
     if mxcsr & !0xffff != 0 {
         return Err(EINVAL.into());
@@ -329,7 +330,7 @@ fn register_set(c: &mut Caller, tid: Tid, set: bool, which: u64, vector: u64) ->
     Ok(0)
 }
 
-/// `PTRACE_GET_SYSCALL_INFO`: how many bytes it has, of which as many are written as there is room for.
+/// `PTRACE_GET_SYSCALL_INFO`: writes as many bytes as fit, and returns the full size.
 fn syscall_info(c: &mut Caller, tid: Tid, stop: Stop, room: u64, at: u64) -> Result {
     let w = words(c, tid)?;
     let kind = match stop {

@@ -1,4 +1,4 @@
-//! What `/proc/net` says of sockets: those that count for the reader's payer, in the form of Linux.
+//! The lists of sockets in `/proc/net`, in Linux's format. A process sees the sockets that count for its payer.
 
 use crate::emulate::{Caller, Result};
 use crate::socket::{Family, Name, Socket, State, Style};
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 use serde::{Deserialize, Serialize};
 
-/// Which sockets.
+/// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum List {
@@ -17,15 +17,16 @@ pub enum List {
     Udp,
     Udp6,
     Unix,
-    /// None of these can be made. They stand last, so that images without them stay what they are.
+    /// Always empty: raw sockets cannot be made. They are last so that the numbers of the others in checkpoint images
+    /// stay valid.
     Raw,
     Raw6,
 }
 
-/// About how many bytes a line takes, at the most.
+/// Upper estimate of the bytes of a line.
 const LINE: usize = 256;
 
-/// The states that lists of TCP and UDP name.
+/// Socket states, as the lists of TCP and UDP have them.
 const ESTABLISHED: u8 = 1;
 const CLOSED: u8 = 7;
 const CLOSE_WAIT: u8 = 8;
@@ -56,7 +57,8 @@ impl List {
     }
 }
 
-/// An address and a port, as the lists have them: words of the address as they lie in memory.
+/// An address and a port as the lists show them: the 32-bit words of the address in network byte order, printed as
+/// words of the processor.
 fn place(name: Option<&Name>, family: Family) -> String {
     let (address, port) = match name {
         Some(Name::Port(address, port)) => (*address, *port),
@@ -75,7 +77,7 @@ fn place(name: Option<&Name>, family: Family) -> String {
     out
 }
 
-/// The state of a socket with a port; `None` if the lists do not have it.
+/// The state of an internet socket; `None` if Linux does not list such a socket.
 fn state(socket: &Socket) -> Option<u8> {
     match (socket.style, socket.state) {
         (_, State::Listening) => Some(LISTENING),
@@ -132,7 +134,7 @@ fn unix_line(out: &mut Vec<u8>, (id, socket): (u64, &Socket)) {
         }
         Some(Name::Abstract(name)) => {
             out.extend_from_slice(b" @");
-            // Zeros are shown so.
+            // As on Linux, zero bytes are shown as `@`, too.
             out.extend(
                 name.iter()
                     .map(|byte| if *byte == 0 { b'@' } else { *byte }),
@@ -143,11 +145,11 @@ fn unix_line(out: &mut Vec<u8>, (id, socket): (u64, &Socket)) {
     out.push(b'\n');
 }
 
-/// A list, as it reads now.
+/// The current contents of a list.
 pub fn list(c: &mut Caller, which: List) -> Result<Vec<u8>> {
     let payer = c.process().payer;
     let system = &*c.s;
-    // What stands for another machine is nobody's.
+    // A socket that stands for the other machine's end of a connection belongs to no program.
     let is_in = |(id, socket): &(u64, &Socket)| {
         which.has(socket) && socket.payer() == payer && !system.is_far(*id)
     };

@@ -1,4 +1,4 @@
-//! Names of sockets, as programs write and read them.
+//! Socket names: the conversion between `struct sockaddr` and [`Name`].
 
 use super::MAX_NAME;
 use crate::emulate::{Caller, Result, Target, AT_FDCWD};
@@ -9,28 +9,28 @@ use crate::wire::{u16_at, u32_at, Writer};
 use alloc::vec::Vec;
 use linux_raw_sys::net;
 
-/// Longest path of a name.
+/// Most bytes of the path of a Unix socket.
 const MAX_PATH: usize = 108;
-/// Longest name of a socket within the machine: a family and a path.
+/// Most bytes of a `struct sockaddr_un`: a family and a path.
 const MAX_UNIX: usize = 2 + MAX_PATH;
 
-/// A name as a program wrote it.
+/// A name that a program passes in a `struct sockaddr`.
 pub(super) enum Written {
-    /// Nothing: any name.
+    /// A family without a name: `bind` chooses one.
     Nothing,
-    /// No family: whoever it was connected to is that no more.
+    /// `AF_UNSPEC`: `connect` dissolves the connection.
     NoFamily,
     Path(Vec<u8>),
     Abstract(Vec<u8>),
     Port(u128, u16),
-    /// A number of netlink, and groups.
+    /// Number and groups of a netlink socket.
     Number(u32, u32),
 }
 
-/// Bytes of a name of netlink.
+/// Bytes of a `struct sockaddr_nl`.
 const MAX_NETLINK: usize = 12;
 
-/// Reads a name.
+/// Reads a `struct sockaddr` of `length` bytes, for a socket of this family.
 pub(super) fn read_name(c: &mut Caller, family: Family, at: u64, length: u32) -> Result<Written> {
     if length > MAX_NAME {
         return Err(EINVAL.into());
@@ -71,7 +71,7 @@ pub(super) fn read_name(c: &mut Caller, family: Family, at: u64, length: u32) ->
     }
 }
 
-/// A name as programs read it.
+/// A name as a `struct sockaddr` of this family.
 pub(super) fn written(family: Family, name: Option<&Name>) -> Vec<u8> {
     let (address, port) = match (family, name) {
         (Family::Unix, Some(Name::File(path, _))) => {
@@ -108,7 +108,7 @@ pub(super) fn written(family: Family, name: Option<&Name>) -> Vec<u8> {
     }
 }
 
-/// Writes a name where there is room for it, and how long it is.
+/// Writes a name to the program's buffer, cut to its size, and its full length to `length_at`; nothing if `at` is null.
 pub(super) fn give_name(c: &mut Caller, at: u64, length_at: u64, name: &[u8]) -> Result<()> {
     if at == 0 {
         return Ok(());
@@ -123,7 +123,7 @@ pub(super) fn give_name(c: &mut Caller, at: u64, length_at: u64, name: &[u8]) ->
     c.write(length_at, &(name.len() as u32).to_le_bytes())
 }
 
-/// The inode of a path that a program gave.
+/// The inode of the file at a path.
 pub(super) fn inode(c: &mut Caller, path: &[u8]) -> Result<u64> {
     let path = core::str::from_utf8(path).map_err(|_| ENOENT)?;
     match c.target(AT_FDCWD, path)? {
@@ -132,7 +132,7 @@ pub(super) fn inode(c: &mut Caller, path: &[u8]) -> Result<u64> {
     }
 }
 
-/// The name that a program means who connects or sends to it.
+/// The name that a program connects or sends to. Addresses that stand for all mean the loopback.
 pub(super) fn target(c: &mut Caller, name: Written) -> Result<Name> {
     Ok(match name {
         Written::Nothing | Written::NoFamily | Written::Number(..) => return Err(EINVAL.into()),

@@ -1,8 +1,8 @@
-//! Netlink: sockets to which programs send requests about network interfaces, addresses and ways (`NETLINK_ROUTE`), and
-//! in which the answers lie at once. What they tell of is [`crate::interfaces`].
+//! Netlink: sockets by which programs ask about network interfaces, addresses and routes (`NETLINK_ROUTE`). The answers
+//! are put into the socket's queue at once. The interfaces themselves are in [`crate::interfaces`].
 //!
-//! What does not fit into the queue of the socket is left out, and the next call is told so (`ENOBUFS`), as in Linux.
-//! Nothing is changed here: who asks for that gets `EPERM`. Groups can be joined, and nothing comes of them.
+//! An answer that does not fit into the queue is dropped, and the next call fails with `ENOBUFS`, as on Linux. Requests
+//! for changes fail with `EPERM`. Groups can be joined, but no events are ever sent to them.
 
 use super::find;
 use super::name::Written;
@@ -20,24 +20,26 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use linux_raw_sys::net;
 
-/// The protocol that there is.
+/// The only supported protocol, `NETLINK_ROUTE`.
 const ROUTE: u32 = 0;
-/// Most bytes of requests that are sent at once.
+/// Most bytes of requests in one call.
 const LONGEST: u64 = 16 << 10;
-/// About how many bytes of answers are in one message: what programs have room for, which glibc has 4,096.
+/// Approximate limit of the bytes of answers in one message: programs have buffers of limited size, glibc of 4,096
+/// bytes.
 const PIECE: usize = 3500;
-/// Bytes of the head of a message.
+/// Bytes of `struct nlmsghdr`.
 const HEAD: usize = 16;
-/// What answers may take until they lie in the queue.
+/// Most memory that answers take until they are in the queue.
 const ROOM: u64 = 256 << 10;
 
-/// Kinds of messages.
+/// Types of messages.
 mod kind {
     pub(super) const ERROR: u16 = 2;
     pub(super) const DONE: u16 = 3;
-    /// The first one that is a request; of four that follow each other the third one asks, the others change something.
+    /// The first request. Requests are in groups of four: new, delete, get, set; only the third one does not change
+    /// anything.
     pub(super) const FIRST: u16 = 16;
-    /// The first one that Linux does not know.
+    /// The first type that Linux does not know.
     pub(super) const UNKNOWN: u16 = 124;
     pub(super) const NEW_LINK: u16 = 16;
     pub(super) const GET_LINK: u16 = 18;
@@ -56,7 +58,7 @@ mod flag {
     pub(super) const DUMP: u16 = 0x300;
 }
 
-/// Attributes of interfaces, of addresses, of ways.
+/// Attributes of interfaces, of addresses and of routes.
 mod link {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const BROADCAST: u16 = 2;
@@ -79,7 +81,7 @@ mod address {
     pub(super) const BROADCAST: u16 = 4;
     pub(super) const LIFE: u16 = 6;
     pub(super) const FLAGS: u16 = 8;
-    /// It has been set by hand.
+    /// `IFA_F_PERMANENT`: it was configured, not assigned for a time.
     pub(super) const PERMANENT: u8 = 0x80;
 }
 mod way {
@@ -89,14 +91,14 @@ mod way {
     pub(super) const METRIC: u16 = 6;
     pub(super) const SOURCE: u16 = 7;
     pub(super) const TABLE: u16 = 15;
-    /// It was looked for, and is no entry of a table.
+    /// `RTM_F_CLONED`: the result of a look-up, not an entry of a table.
     pub(super) const CLONED: u32 = 0x200;
-    /// Who has made it: Linux itself, or whoever started the machine.
+    /// Origin of a route: the kernel itself, or the configuration at boot.
     pub(super) const OF_KERNEL: u8 = 2;
     pub(super) const OF_BOOT: u8 = 3;
 }
 
-/// Fails if these numbers mean no socket of this family that there is.
+/// Fails unless the arguments of `socket` ask for a supported netlink socket.
 pub(super) fn check_kind(kind: u32, protocol: u32) -> Result<()> {
     match kind {
         net::SOCK_RAW | net::SOCK_DGRAM if protocol == ROUTE => Ok(()),
@@ -124,7 +126,7 @@ pub(super) fn bind(c: &mut Caller, id: u64, name: &Written) -> Result {
     Ok(0)
 }
 
-/// `connect`: requests go to this number, where it must be the kernel's.
+/// `connect`: sets the default destination, which must be the kernel (number 0).
 pub(super) fn connect(c: &mut Caller, id: u64, name: &Written) -> Result {
     let state = match *name {
         Written::NoFamily => State::Idle,
@@ -137,7 +139,7 @@ pub(super) fn connect(c: &mut Caller, id: u64, name: &Written) -> Result {
     Ok(0)
 }
 
-/// The number of a socket, a free one if it has none.
+/// The number of a socket, which gets a free one if it has none.
 fn own_number(c: &mut Caller, id: u64) -> Result<u32> {
     if let Some(Name::Number(number, _)) = find(c, id)?.name {
         return Ok(number);
@@ -147,7 +149,7 @@ fn own_number(c: &mut Caller, id: u64) -> Result<u32> {
     Ok(number)
 }
 
-/// The numbers that sockets have which count for the same payer.
+/// The numbers of all sockets that count for the caller's payer.
 fn taken(c: &mut Caller) -> BTreeSet<u32> {
     let payer = c.process().payer;
     let own = c.s.sockets.all().filter(|(_, its)| its.payer() == payer);
@@ -158,7 +160,7 @@ fn taken(c: &mut Caller) -> BTreeSet<u32> {
     .collect()
 }
 
-/// A number that is free: that of the process, or the first one from above.
+/// A free number: the process's own or, if that is taken, the highest free one.
 fn free(c: &mut Caller) -> u32 {
     let (own, taken) = (c.process().number, taken(c));
     let mut all = core::iter::once(own).chain((1..=u32::MAX - 4096).rev());
@@ -167,7 +169,7 @@ fn free(c: &mut Caller) -> u32 {
 
 // --- Requests ---
 
-/// To whom an answer goes, and for which request.
+/// The addressee of an answer, and the request that it answers.
 #[derive(Clone, Copy)]
 struct To {
     sequence: u32,
@@ -190,12 +192,12 @@ fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The value of an attribute of a message, if it is there.
+/// The value of an attribute of a message, if it has that.
 fn attribute(mut all: &[u8], kind: u16) -> Option<&[u8]> {
     while all.len() >= 4 {
         let length = usize::from(u16_at(all, 0));
         let value = all.get(4..length)?;
-        // The two bits on top say how it is to be read.
+        // The two highest bits are flags (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
         if u16_at(all, 2) & 0x3fff == kind {
             return Some(value);
         }
@@ -204,7 +206,7 @@ fn attribute(mut all: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-/// Sends requests: each is answered at once. So many bytes of them, which `read` brings.
+/// Sends requests of `total` bytes, which `read` reads; each is answered at once.
 pub(super) fn send(
     c: &mut Caller,
     id: u64,
@@ -238,7 +240,7 @@ pub(super) fn send(
     Ok(total)
 }
 
-/// Answers a request; whether there was room for that.
+/// Answers a request. Returns whether the answer fitted into the queue.
 fn answer(c: &mut Caller, id: u64, number: u32, request: &[u8], all: &Interfaces) -> Result<bool> {
     let (kind, flags) = (u16_at(request, 4), u16_at(request, 6));
     let to = To {
@@ -267,7 +269,7 @@ fn answer(c: &mut Caller, id: u64, number: u32, request: &[u8], all: &Interfaces
     }
     if done.is_err() || flags & flag::ACKNOWLEDGE != 0 {
         let error = done.err();
-        // Of what was done the head is enough.
+        // Of a successful request only the header is repeated.
         let (copied, flags) = match error {
             Some(_) => (request, 0),
             None => (&request[..HEAD], flag::CAPPED),
@@ -279,7 +281,7 @@ fn answer(c: &mut Caller, id: u64, number: u32, request: &[u8], all: &Interfaces
     Ok(is_taken)
 }
 
-/// Puts a message into the queue of the socket, if there is room: whether there was. If not, the next call is told.
+/// Puts a message into the queue of the socket; returns whether it fitted. If not, the next call fails with `ENOBUFS`.
 fn deliver(c: &mut Caller, id: u64, bytes: Vec<u8>) -> Result<bool> {
     let message = Message {
         bytes,
@@ -296,13 +298,13 @@ fn deliver(c: &mut Caller, id: u64, bytes: Vec<u8>) -> Result<bool> {
     })
 }
 
-/// A message of an answer: its kind and body.
+/// One message of an answer: its type and its body.
 type Part = (u16, Vec<u8>);
 
-/// What makes an answer of all interfaces, for a family of addresses.
+/// Makes the messages about all interfaces, for a family of addresses.
 type Dump = fn(&Interfaces, u8) -> Vec<Part>;
 
-/// What is asked for all that there is, and what that is, of a family of addresses.
+/// The requests that list everything, and what makes their answers.
 const DUMPS: &[(u16, Dump)] = &[
     (kind::GET_LINK, |all, _| {
         all.all.iter().map(link_part).collect()
@@ -317,7 +319,7 @@ const DUMPS: &[(u16, Dump)] = &[
     }),
 ];
 
-/// Whether a request for this family is for addresses of IPv4, or for those of IPv6; for others it is for both.
+/// Whether a request for this family is about IPv4 or IPv6 addresses (`is_four`). Other families mean both.
 fn speaks(family: u8, is_four: bool) -> bool {
     match u32::from(family) {
         net::AF_INET => is_four,
@@ -326,7 +328,7 @@ fn speaks(family: u8, is_four: bool) -> bool {
     }
 }
 
-/// Answers with several messages, as many in one piece as programs take, and one that says that this was all.
+/// Answers with several messages and a final `NLMSG_DONE`. As many messages are joined as programs have room for.
 fn dump(c: &mut Caller, id: u64, to: To, parts: Vec<Part>) -> Result<bool> {
     let mut piece = Vec::new();
     for (kind, body) in parts {
@@ -342,10 +344,10 @@ fn dump(c: &mut Caller, id: u64, to: To, parts: Vec<Part>) -> Result<bool> {
     Ok(is_taken && deliver(c, id, done)?)
 }
 
-/// How many counters Linux tells of an interface.
+/// Number of counters in `struct rtnl_link_stats`, and in its 64-bit form.
 const COUNTERS: usize = 24;
 
-/// What is told of an interface.
+/// The message about an interface.
 fn link_part(of: &Interface) -> Part {
     let head = Writer::new().u16(0).u16(of.kind).u32(of.index);
     let mut out = head.u32(of.flags).u32(0).done();
@@ -355,7 +357,7 @@ fn link_part(of: &Interface) -> Part {
     (counters[6], counters[7]) = (useless, dropped);
     put(&mut out, link::NAME, &[of.name.as_bytes(), &[0]].concat());
     put(&mut out, link::QUEUE, &of.queue.to_le_bytes());
-    // Unknown, or up.
+    // `IF_OPER_UNKNOWN` or `IF_OPER_UP`.
     put(
         &mut out,
         link::STATE,
@@ -375,7 +377,7 @@ fn link_part(of: &Interface) -> Part {
     (kind::NEW_LINK, out)
 }
 
-/// What is told of addresses, those of IPv4 first.
+/// The messages about addresses, those of IPv4 first.
 fn addresses(all: &Interfaces, family: u8) -> Vec<Part> {
     let mut parts = Vec::new();
     for is_four in [true, false] {
@@ -416,13 +418,13 @@ fn address_body(of: &Interface, its: u128, bits: u8) -> Vec<u8> {
         address::FLAGS,
         &u32::from(address::PERMANENT).to_le_bytes(),
     );
-    // For ever, since the machine was started.
+    // Valid and preferred for ever; created and updated at boot.
     let life = Writer::new().u32(u32::MAX).u32(u32::MAX).u64(0).done();
     put(&mut out, address::LIFE, &life);
     out
 }
 
-/// An address as messages have it.
+/// The bytes of an address in a message.
 fn shown(address: u128) -> Vec<u8> {
     match is_mapped(address) {
         true => (address as u32).to_be_bytes().to_vec(),
@@ -430,7 +432,7 @@ fn shown(address: u128) -> Vec<u8> {
     }
 }
 
-/// What is told of a way, to so many bits of its address.
+/// The message about a route; `bits` is the length of its destination prefix.
 fn way_part(route: &Route, bits: u8, flags: u32) -> Part {
     let family = if route.is_four() {
         net::AF_INET
@@ -469,7 +471,7 @@ fn way_part(route: &Route, bits: u8, flags: u32) -> Part {
     (kind::NEW_ROUTE, out)
 }
 
-/// The interface that a request names by number or name.
+/// Answers a request for one interface, which it names by index or by name.
 fn one_link(body: &[u8], all: &Interfaces) -> core::result::Result<Part, Errno> {
     if body.len() < HEAD {
         return Err(EINVAL);
@@ -487,7 +489,7 @@ fn one_link(body: &[u8], all: &Interfaces) -> core::result::Result<Part, Errno> 
     found.map(link_part).ok_or(ENODEV)
 }
 
-/// The way to the address that a request names.
+/// Answers a request for the route to an address.
 fn one_way(body: &[u8], all: &Interfaces) -> core::result::Result<Part, Errno> {
     const FIXED: usize = 12;
     if body.len() < FIXED {
@@ -507,7 +509,7 @@ fn one_way(body: &[u8], all: &Interfaces) -> core::result::Result<Part, Errno> {
     let found = Route {
         to: (to, whole),
         source,
-        // As Linux tells of any that was looked for.
+        // As on Linux, the table of any result of a look-up.
         table: Table::Main,
         ..route
     };

@@ -1,4 +1,4 @@
-//! Options of sockets.
+//! Socket options.
 
 use super::{find, of, IPPROTO_TCP, IPPROTO_UDP};
 use crate::emulate::{Caller, Result};
@@ -7,10 +7,10 @@ use crate::socket::{Family, Sender, Socket, State, Style, IPPROTO_IPV6, MAX_OPTI
 use crate::wire::{u32_at, Writer};
 use linux_raw_sys::net;
 
-/// The level of options of netlink.
+/// The option level of netlink.
 const SOL_NETLINK: u32 = 270;
 
-/// Options that are kept and have no effect, or one elsewhere: level and number.
+/// Options that are only stored, or whose effect is elsewhere: level and number.
 const KEPT: &[(u32, u32)] = &[
     (net::SOL_SOCKET, net::SO_REUSEADDR),
     (net::SOL_SOCKET, net::SO_REUSEPORT),
@@ -58,26 +58,26 @@ const KEPT: &[(u32, u32)] = &[
     (IPPROTO_TCP, 23),
 ];
 
-/// What Linux tells of an option that nobody has set.
+/// The value that Linux reports for an option that was never set.
 fn unset(option: (u32, u32)) -> u32 {
     match option {
         // IP_TTL, and IPV6_UNICAST_HOPS.
         (0, 2) | (IPPROTO_IPV6, 16) => 64,
-        // Multicast's life and loop, by both protocols.
+        // TTL and loop of multicast, of both protocols.
         (0, 33 | 34) | (IPPROTO_IPV6, 18 | 19) => 1,
-        // When keep-alive begins, how often it asks, and how many times; TCP_SYNCNT.
+        // TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_SYNCNT.
         (IPPROTO_TCP, 4) => 7200,
         (IPPROTO_TCP, 5) => 75,
         (IPPROTO_TCP, 6) => 9,
         (IPPROTO_TCP, 7) => 6,
-        // TCP_LINGER2, and TCP_QUICKACK.
+        // TCP_LINGER2, TCP_QUICKACK.
         (IPPROTO_TCP, 8) => 60,
         (IPPROTO_TCP, 12) => 1,
         _ => 0,
     }
 }
 
-/// Whether the option is for sockets of this family and style.
+/// Whether sockets of this family and style have options of this level.
 fn applies(socket: &Socket, level: u32) -> bool {
     match level {
         net::SOL_SOCKET => true,
@@ -89,7 +89,8 @@ fn applies(socket: &Socket, level: u32) -> bool {
     }
 }
 
-/// Errors of both calls if the level says nothing of such sockets: those that Linux has, of each family its own.
+/// Fails if such sockets have no options of this level, with Linux's error for the family and for `setsockopt` (`sets`)
+/// or `getsockopt`.
 fn check_level(socket: &Socket, level: u32, sets: bool) -> Result<()> {
     let none = match socket.family {
         Family::Unix => ENOTSUP,
@@ -122,7 +123,7 @@ pub fn setsockopt(c: &mut Caller, fd: u32, level: u32, number: u32, at: u64, siz
             c.word(at)?
         }
         (net::SOL_SOCKET, net::SO_SNDBUF | net::SO_RCVBUF) => {
-            // Twice as much is kept, as in Linux; how much there is stays as it is.
+            // As on Linux, twice the value is stored. The actual size of the buffers does not change.
             let value = u32_at(&c.read(at, 4)?, 0);
             u64::from(value.clamp(2304, 212_992)) * 2
         }

@@ -1,4 +1,4 @@
-//! Sockets that reach other machines: what their programs wait for until the network's server has done it.
+//! Sockets that reach other machines: their calls wait until the network server has done what they ask for.
 
 use super::name::Written;
 use super::{blocked, find};
@@ -9,7 +9,8 @@ use crate::socket::{is_any, is_loopback, mapped, Family, Name};
 use crate::system::Key;
 use linux_raw_sys::net;
 
-/// What can be asked now is asked at once, so only the end of the process ends this wait.
+/// Parks the call until the network server has answered. It answers soon, so no signal but one that ends the process
+/// interrupts the wait.
 fn asked<T>(id: u64) -> Result<T> {
     Err(Stop::Park(Wake {
         firm: true,
@@ -17,12 +18,13 @@ fn asked<T>(id: u64) -> Result<T> {
     }))
 }
 
-/// Why a link has not become what it was to be.
+/// Fails with the reason why the link could not be made.
 fn failure<T>(c: &mut Caller, id: u64) -> Result<T> {
     Err(c.s.take_failure(id).unwrap_or(ENETUNREACH).into())
 }
 
-/// `bind` to an address that is not of the loopback, or to all: the port is taken outside, too.
+/// `bind` to an address other than the loopback's, or to all addresses: the network server has to give the port to the
+/// socket, too.
 pub(super) fn bind(c: &mut Caller, id: u64, address: u128, port: u16) -> Result<()> {
     let place = match c.s.link(id).map(|(_, stage)| stage.clone()) {
         None => {
@@ -35,7 +37,7 @@ pub(super) fn bind(c: &mut Caller, id: u64, address: u128, port: u16) -> Result<
                 port => port,
             };
             let style = find(c, id)?.style;
-            // Of several that share a port the first one has it outside.
+            // If several sockets share a port, the first one has it at the network server.
             if c.s.is_linked(style, wanted) {
                 Name::Port(address, wanted)
             } else {
@@ -65,7 +67,7 @@ pub(super) fn bind(c: &mut Caller, id: u64, address: u128, port: u16) -> Result<
     })
 }
 
-/// An address that stands for all.
+/// The address that stands for all addresses of a family.
 fn any(family: Family) -> u128 {
     match family {
         Family::V4 => mapped(0),
@@ -73,7 +75,7 @@ fn any(family: Family) -> u128 {
     }
 }
 
-/// `listen`: connections are taken from outside, too, at a port that is taken there.
+/// `listen`: accepts connections from other machines, too, if the network server has given the port to the socket.
 pub(super) fn listen(c: &mut Caller, id: u64) -> Result<()> {
     let socket = find(c, id)?;
     if socket.name.is_none() {
@@ -85,7 +87,7 @@ pub(super) fn listen(c: &mut Caller, id: u64) -> Result<()> {
             c.s.begin_listen(id)?;
             asked(id)
         }
-        // One that has failed is begun anew, with the port that the socket has.
+        // An attempt that has failed is repeated, with the port that the socket has by now.
         None => match find(c, id)?.name {
             Some(Name::Port(own, port)) if !is_loopback(own) => {
                 let style = find(c, id)?.style;
@@ -100,7 +102,7 @@ pub(super) fn listen(c: &mut Caller, id: u64) -> Result<()> {
         },
         Some(Stage::Asked) => asked(id),
         Some(Stage::Failed(_)) => failure(c, id),
-        // It can be reached over the loopback only.
+        // Without a network, it accepts connections over the loopback only.
         Some(Stage::Nowhere) => {
             c.s.unlink(id);
             Ok(())
@@ -109,8 +111,9 @@ pub(super) fn listen(c: &mut Caller, id: u64) -> Result<()> {
     }
 }
 
-/// Where outside a socket for connections is to be connected to, or is being connected to. What it has of a port
-/// outside is given back if it is to be connected within this machine.
+/// The place on another machine that a stream socket is to be connected to; `None` if that is within this machine, and
+/// then the socket's port at the network server is given back. Errors: `EALREADY` if it is connecting to another
+/// machine already.
 pub(super) fn is_meant(c: &mut Caller, id: u64, name: &Written) -> Result<Option<Place>> {
     match *name {
         Written::Port(address, port) if is_outside(address) => Ok(Some((address, port))),
@@ -122,7 +125,7 @@ pub(super) fn is_meant(c: &mut Caller, id: u64, name: &Written) -> Result<Option
     }
 }
 
-/// `connect` to another machine. Whether there is a way is known at once, the rest may take long.
+/// `connect` to another machine. Whether there is a route is known at once, the rest may take long.
 pub(super) fn connect(c: &mut Caller, id: u64, to: Place, nonblocking: bool) -> Result {
     match c.s.link(id).map(|(_, stage)| stage.clone()) {
         None | Some(Stage::Bound(_)) => {
@@ -151,7 +154,8 @@ pub(super) fn connect(c: &mut Caller, id: u64, to: Place, nonblocking: bool) -> 
     }
 }
 
-/// A socket for datagrams is to have a port outside, any if it has none: its own address on the way to `to`.
+/// Gives a datagram socket a port at the network server, a free one if it has no name. Returns its own address on the
+/// way to `to`.
 pub(super) fn reach(c: &mut Caller, id: u64, to: u128) -> Result<u128> {
     if !find(c, id)?.speaks_with(to) || !c.h.has_network() {
         return Err(ENETUNREACH.into());
@@ -180,7 +184,7 @@ pub(super) fn reach(c: &mut Caller, id: u64, to: u128) -> Result<u128> {
     }
     match here.way(to) {
         Some(own) => Ok(own),
-        // The machine may have got its addresses since.
+        // The machine may have got its addresses since the socket was bound.
         None if c.p.task.wait.is_none() => {
             c.s.look_again(id);
             asked(id)

@@ -1,4 +1,4 @@
-//! Receiving: bytes, datagrams, control messages.
+//! Receiving bytes, datagrams and control messages.
 
 use super::name::{give_name, written};
 use super::send::{header, sendmsg};
@@ -13,10 +13,10 @@ use crate::wire::{u32_at, Writer};
 use alloc::vec::Vec;
 use linux_raw_sys::net;
 
-/// What was received.
+/// What a call has received.
 #[derive(Default)]
 struct Incoming {
-    /// How many bytes, and how many there were.
+    /// Number of bytes received, and of those that the message had.
     taken: usize,
     whole: usize,
     from: Option<Name>,
@@ -24,7 +24,7 @@ struct Incoming {
     rights: Vec<Shared<Description>>,
 }
 
-/// Writes bytes into ranges, from byte `done` on.
+/// Writes bytes into several ranges, from their byte `done` on. Errors: `EFAULT`.
 fn copy_out(c: &mut Caller, ranges: &[(u64, u64)], done: u64, bytes: &[u8]) -> Result<()> {
     let mut moved = 0;
     for (address, part) in pieces(ranges, done, bytes.len()) {
@@ -37,15 +37,15 @@ fn copy_out(c: &mut Caller, ranges: &[(u64, u64)], done: u64, bytes: &[u8]) -> R
     }
 }
 
-/// Why nothing, or (`is_more`) nothing more, can be received: an error, the end (`Ok`), or that the call waits. Who has
-/// received something returns that, and the next call is told of the error.
+/// The queue is empty: `Ok` at the end of the data, an error, or parks the call. If the call has received something
+/// already (`is_more`) it returns that, and an error of the socket is left for the next call.
 fn nothing(c: &mut Caller, id: u64, nonblocking: bool, is_more: bool) -> Result<()> {
     let socket = c.s.socket(id)?;
     if socket.error.is_some() && is_more {
         return Ok(());
     }
     if c.s.still_comes(id) {
-        // What had come before it went wrong is read first.
+        // Data that arrived before the error is read first.
         return blocked(c, id, nonblocking, net::SO_RCVTIMEO);
     }
     let socket = c.s.socket(id)?;
@@ -65,7 +65,7 @@ fn nothing(c: &mut Caller, id: u64, nonblocking: bool, is_more: bool) -> Result<
     blocked(c, id, nonblocking, net::SO_RCVTIMEO)
 }
 
-/// Whether nothing more comes.
+/// Whether no more data can come.
 fn is_at_end(c: &Caller, socket: &Socket) -> bool {
     let peer = socket.peer.and_then(|peer| c.s.sockets.find(peer));
     socket.shut.0 || socket.style != Style::Datagram && peer.is_none_or(|peer| peer.shut.1)
@@ -84,14 +84,14 @@ fn receive(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], flags: u32) -> Result
         return Err(EINVAL.into());
     }
     if flags & msg::ERRQUEUE != 0 {
-        // Nothing is ever in that queue, and nobody waits for it.
+        // The error queue is always empty, and reads from it never wait.
         return Err(EAGAIN.into());
     }
     match (socket.style, socket.family, socket.state) {
         (Style::Datagram, ..) | (_, _, State::Connected) => {}
         (Style::Stream, Family::Unix, _) => return Err(EINVAL.into()),
         _ if c.s.is_connecting(id) => return blocked(c, id, nonblocking, net::SO_RCVTIMEO),
-        // That the connection was not made is said once, to whoever asks first.
+        // The failure of `connect` is reported once, to the first call that asks.
         _ => {
             let error = c.s.socket(id)?.error.take().map(Errno);
             return Err(error.unwrap_or(ENOTCONN).into());
@@ -133,7 +133,7 @@ fn receive_bytes(
 ) -> Result<Incoming> {
     let peeks = flags & msg::PEEK != 0;
     let is_unix = find(c, id)?.family == Family::Unix;
-    // Of TCP that says that nobody looks at them.
+    // For TCP, `MSG_TRUNC` discards the bytes.
     let drops = flags & msg::TRUNC != 0 && !is_unix;
     let mut done = c.p.task.wait.map_or(0, |wait| wait.progress);
     let mut into = Incoming::default();
@@ -157,7 +157,7 @@ fn receive_bytes(
                 Ok(()) => break,
             }
         };
-        // What was sent by another one, or with descriptors, is received by itself.
+        // Data of another sender, or with descriptors, is not joined with the data before it.
         let is_other = passes && message.sender != into.sender;
         if into.taken > 0 && (is_other || !message.rights.is_empty()) {
             break;
@@ -196,7 +196,7 @@ fn receive_bytes(
     Ok(into)
 }
 
-/// Descriptors that nobody takes are closed.
+/// Closes received descriptors that the program does not take.
 fn drop_rights(c: &mut Caller, rights: Vec<Shared<Description>>) {
     if !rights.is_empty() {
         c.s.dropped.extend(rights);
@@ -206,14 +206,14 @@ fn drop_rights(c: &mut Caller, rights: Vec<Shared<Description>>) {
     }
 }
 
-/// `read`, `readv`: receives into several ranges.
+/// `read` and `readv`: receives into several ranges.
 pub fn read(c: &mut Caller, fd: u32, ranges: &[(u64, u64)]) -> Result {
     let got = receive(c, fd, ranges, 0)?;
     drop_rights(c, got.rights);
     Ok(got.taken as u64)
 }
 
-/// What a call that receives returns.
+/// The number that a receiving call returns: with `MSG_TRUNC` the length of the whole message.
 fn length(got: &Incoming, flags: u32) -> u64 {
     match flags & msg::TRUNC != 0 {
         true => got.whole as u64,
@@ -221,7 +221,7 @@ fn length(got: &Incoming, flags: u32) -> u64 {
     }
 }
 
-/// The name of who has sent it, as programs read it; nothing over connections.
+/// The name of the sender as a `struct sockaddr`; empty over connections.
 fn name_from(c: &Caller, fd: u32, got: &Incoming) -> Result<Vec<u8>> {
     let (id, _) = of(c, fd)?;
     let family = find(c, id)?.family;
@@ -255,8 +255,8 @@ pub fn recvmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
     received
 }
 
-/// The same of one of several messages: descriptors for which there is no room are put to the `rest`, to be dropped at
-/// once with those of the others.
+/// Receives one message of `recvmsg` or `recvmmsg`. Descriptors that do not fit are added to `rest`; the caller drops
+/// them.
 fn receive_message(
     c: &mut Caller,
     fd: u32,
@@ -273,7 +273,7 @@ fn receive_message(
     if header.name != 0 {
         c.check(header.name, u64::from(name_room), WRITE)?;
     }
-    // All that there could be: who sent it, and descriptors.
+    // The largest control data possible: credentials and descriptors.
     let room = match header.control {
         0 => 0,
         _ => header
@@ -326,8 +326,8 @@ fn receive_message(
     Ok(length)
 }
 
-/// Gives as many of the descriptors to the program as there is room for: what is written of them, the others, and how much
-/// of the room is used then.
+/// Gives the program as many of the descriptors as there is room for. Returns the control data, the descriptors that
+/// are left, and how much of `room` is used.
 fn give_rights(
     c: &mut Caller,
     mut rights: Vec<Shared<Description>>,
@@ -366,30 +366,31 @@ fn give_rights(
     (out.pad_to(end), rest, end)
 }
 
-/// Bytes of each header of several messages.
+/// Bytes of `struct mmsghdr`.
 const HEADER: u64 = 64;
-/// Most messages of one call. The caller asks on: each may have a thousand ranges, and others have their turn between two
-/// calls.
+/// Most messages of one call, so that others get their turn: each can have a thousand ranges. Programs call again for
+/// the rest.
 const AT_ONCE: u32 = 64;
 
-/// The header of a message of several, and room for its length behind it.
+/// The address of entry `number` of an array of `struct mmsghdr`, which must be readable and writable.
 fn one_of(c: &mut Caller, at: u64, number: u64) -> Result<u64> {
     let one = at.checked_add(number * HEADER).ok_or(EFAULT)?;
     c.check(one, HEADER, READ | WRITE)?;
     Ok(one)
 }
 
-/// A message of several has been moved, of so many bytes.
+/// A message of several has been sent or received: writes its length.
 fn moved(c: &mut Caller, one: u64, length: u64) -> Result<()> {
-    // What was kept of this one is nothing of the next.
+    // The progress was that of this message, not of the next one.
     if let Some(wait) = &mut c.p.task.wait {
         wait.progress = 0;
     }
     c.write(one + 56, &(length as u32).to_le_bytes())
 }
 
-/// `sendmmsg`: as many messages as go at once. The first one is waited for. How many are sent is kept while it waits for
-/// the disk, where the name of the next one is looked for: only datagrams have one, and of those none is sent in parts.
+/// `sendmmsg`: waits for the first message, then sends as many as go without waiting. While the call waits for the
+/// disk, where the name of the next message is looked up, it keeps the number of messages sent. Only datagrams have
+/// names, and these are never sent in parts, so the progress means nothing else then.
 pub fn sendmmsg(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32) -> Result {
     let (id, _) = of(c, fd)?;
     let is_whole = find(c, id)?.style == Style::Datagram;
@@ -414,9 +415,9 @@ pub fn sendmmsg(c: &mut Caller, fd: u32, at: u64, count: u32, flags: u32) -> Res
     Ok(done)
 }
 
-/// `recvmmsg`: waits for all messages, or only for the first one if it is told so, or has a time limit: in Linux that is looked
-/// at behind each message. How many have come is kept while it waits. With `MSG_WAITALL` what is kept is how much has come
-/// of the first one, so it waits for no other.
+/// `recvmmsg`: waits for all messages; with `MSG_WAITFORONE` or a time limit for the first one only, because Linux
+/// checks the limit after each message. While the call waits it keeps the number of messages received. With
+/// `MSG_WAITALL` it keeps the bytes of the first message instead, so it waits for no other.
 pub fn recvmmsg(
     c: &mut Caller,
     fd: u32,
@@ -457,7 +458,7 @@ fn receive_messages(
                 c.wait().progress = done;
                 return Err(Stop::Park(wake));
             }
-            // As in Linux, the next call is told of that.
+            // As on Linux, the next call reports that error.
             Err(Stop::Errno(errno)) if done > 0 => {
                 let (id, _) = of(c, fd)?;
                 if errno != EAGAIN {

@@ -1,4 +1,4 @@
-//! Sending: bytes, datagrams, control messages.
+//! Sending bytes, datagrams and control messages.
 
 use super::name::{read_name, target, Written};
 use super::outside::reach;
@@ -22,15 +22,16 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::net;
 
-/// Most bytes that are moved in one step.
+/// Most bytes of a stream that are put into the peer's queue at once.
 const PIECE: usize = 16 << 10;
-/// Longest datagram of UDP.
+/// Most bytes of a UDP datagram.
 const MAX_UDP: usize = 65_507;
 
-/// What is to be sent.
+/// What a call sends.
 struct Outgoing<'a> {
     ranges: &'a [(u64, u64)],
-    /// These bytes of a file, if they are not in the memory of the program: as many of them as go into one message.
+    /// The bytes to send if they come from a file (`sendfile`), not from `ranges`; of a message, as many as fit are
+    /// sent.
     given: Option<&'a [u8]>,
     total: u64,
     flags: u32,
@@ -39,14 +40,14 @@ struct Outgoing<'a> {
     rights: Vec<Shared<Description>>,
 }
 
-/// Asks for memory for a message of so many bytes that is to be kept in the queue of a socket.
+/// Asks for the memory that a message of `length` bytes takes in the queue of the socket `to`.
 fn message_room(c: &mut Caller, to: Option<u64>, length: usize) -> Result<()> {
     let growth = to.map_or(0, |to| c.s.sockets.growth(to));
     c.h.room(2 * length as u64 + growth)?;
     Ok(())
 }
 
-/// Copies a piece of several ranges, from byte `done` on.
+/// Reads `length` bytes of several ranges, from their byte `done` on.
 fn copy_in(
     c: &mut Caller,
     to: Option<u64>,
@@ -62,15 +63,15 @@ fn copy_in(
         bytes.resize(start + part, 0);
         c.h.read_memory(address, &mut bytes[start..])?;
     }
-    // The ranges may be others than when the length was asked for.
+    // The program may have changed the ranges since the length was computed.
     match bytes.len() == length {
         true => Ok(bytes),
         false => Err(EFAULT.into()),
     }
 }
 
-/// The other end takes nothing any more. Only who writes to a stream gets a signal for that, and only if nothing was
-/// sent.
+/// The error of a call whose peer takes nothing any more: `EPIPE`. `SIGPIPE` is sent only for a stream, and only if
+/// nothing was sent.
 fn broken(c: &mut Caller, style: Style, flags: u32, are_sent: bool) -> Stop {
     if style == Style::Stream && flags & msg::NOSIGNAL == 0 && !are_sent {
         crate::calls::signal::broken_pipe(c);
@@ -78,8 +79,8 @@ fn broken(c: &mut Caller, style: Style, flags: u32, are_sent: bool) -> Stop {
     EPIPE.into()
 }
 
-/// The socket to which the bytes of a stream or the packets of a connection go. If some `are_sent`, the call returns how
-/// many, and the next one is told of what went wrong.
+/// The socket at the other end of the connection; `None` if TCP data is to be dropped because the peer is gone. If some
+/// bytes `are_sent` already, the call returns their number, so an error of the socket is left for the next call.
 fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Option<u64>> {
     let still_comes = c.s.still_comes(id);
     let socket = c.s.socket(id)?;
@@ -102,7 +103,7 @@ fn connected(c: &mut Caller, id: u64, flags: u32, are_sent: bool) -> Result<Opti
     }
     let Some(peer) = peer.filter(|_| !shut.1 && state == State::Connected) else {
         if !is_unix && state == State::Connected && !shut.1 {
-            // It goes out, and the answer is that there is nobody.
+            // As over a network, the data is sent, and the answer is that the connection does not exist.
             c.s.socket(id)?.error = Some(EPIPE.0);
             c.s.wake(Key::Socket(id));
             return Ok(None);
@@ -181,7 +182,8 @@ fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Resu
     Ok(done)
 }
 
-/// The socket to which a message goes, and the name of who sends it; no socket if nobody has the port.
+/// The socket that a message goes to, and the name of its sender; no socket if nobody listens at the port. For a
+/// message to another machine: the socket's outbox, and the name of the addressee.
 fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>, Option<Name>)> {
     let to = out.to.take();
     let socket = c.s.socket(id)?;
@@ -222,7 +224,7 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
     if let Name::Port(address, _) = name {
         if is_outside(address) {
             reach(c, id, address)?;
-            // There it says to whom it goes.
+            // A message in the outbox carries the name of its addressee.
             return Ok((c.s.outbox(id), Some(name)));
         }
         if find(c, id)?.name.is_none() {
@@ -281,7 +283,8 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
         let is_outside = c.s.outbox(id) == Some(to);
         let room = find(c, to)?.longest();
         if is_port && !is_outside && out.given.is_none() && out.total > room as u64 {
-            // What has no room is lost, as on any network: who receives has a small queue, which is not the sender's.
+            // As on any network, a datagram that does not fit is lost: the receiver's queue is small, and the sender
+            // does not know it.
             return Ok(out.total);
         }
         longest = longest.min(room);
@@ -316,13 +319,13 @@ fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -
     };
     match c.s.deliver(to, message)? {
         Delivery::Taken(taken) => Ok(taken as u64),
-        // What has no room is lost, as on any network.
+        // As on any network, a datagram that does not fit is lost.
         Delivery::Full(to) if is_port && c.s.outbox(id) != Some(to) => Ok(out.total),
         Delivery::Full(to) => blocked_by(c, id, to, nonblocking),
     }
 }
 
-/// `write`, `writev`: sends several ranges.
+/// `write` and `writev`: sends several ranges.
 pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Result {
     let sender = sender(c);
     let out = Outgoing {
@@ -337,8 +340,8 @@ pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Resu
     send(c, fd, out)
 }
 
-/// Sends these bytes of a file: over a connection as far as there is room, or as many as go into one message. Some
-/// `are_sent` already by the same call, or none.
+/// `sendfile` to a socket: sends as many of the bytes as fit into the peer's queue, or into one message; returns how
+/// many. `are_sent`: the same call has sent bytes before.
 pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8], are_sent: bool) -> Result<usize> {
     let sender = sender(c);
     if find(c, id)?.style != Style::Stream {
@@ -365,7 +368,7 @@ pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8], are_sent: bool) ->
     };
     match c.s.deliver(peer, message)? {
         Delivery::Taken(taken) => {
-            // Who takes less for a sign that there is no room waits until there is.
+            // A program may take a short count for a full queue and wait until there is room.
             if taken < bytes.len() {
                 c.s.blocks(peer, id);
             }
@@ -452,7 +455,7 @@ pub fn sendmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
     send(c, fd, out)
 }
 
-/// What the control messages of a message say.
+/// Reads the control messages of a message: descriptors to pass, and the sender's credentials.
 fn control(
     c: &mut Caller,
     family: Family,
@@ -485,7 +488,7 @@ fn control(
                 let [number, uid, gid] = [0, 4, 8].map(|at| u32_at(body, at));
                 let own = c.p.task.number;
                 let ids = &c.process().ids;
-                // Who is root may say to be somebody else, who is there; others only which of their own numbers they mean.
+                // Root may name any existing process, user and group; others only their own numbers.
                 let is_own = number == own && ids.uid.contains(&uid) && ids.gid.contains(&gid);
                 if !ids.is_root() && !is_own {
                     return Err(EPERM.into());
