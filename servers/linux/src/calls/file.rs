@@ -762,7 +762,7 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let base = match whence {
         linux::SEEK_SET => 0,
         linux::SEEK_CUR => current,
-        // Memory has no end.
+        // The memory of a task has no end.
         linux::SEEK_END if is_memory => return Err(EINVAL.into()),
         linux::SEEK_END => size,
         // Every file is reported as data without holes; as on Linux, its end counts as a hole.

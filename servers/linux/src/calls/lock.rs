@@ -108,7 +108,7 @@ pub fn record(c: &mut Caller, fd: u32, command: u32, address: u64) -> Result {
         return Err(EBADF.into());
     }
     let Some(ino) = ino else {
-        // A description without an inode is shared with nobody who could hold a conflicting lock.
+        // No other owner can lock a description that has no inode.
         return Ok(0);
     };
     let payer = c.process().payer;

@@ -440,7 +440,7 @@ fn forget_node(c: &mut Caller, node: Option<u64>) {
     }
 }
 
-/// `mknod` and `mknodat`: a FIFO, the name of a socket, or a file.
+/// `mknod` and `mknodat`: creates a FIFO, a socket file, or an empty regular file.
 pub fn mknod(c: &mut Caller, dirfd: i32, address: u64, mode: u32) -> Result {
     let path = c.path(address)?;
     if path.is_empty() {

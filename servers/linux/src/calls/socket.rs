@@ -50,7 +50,7 @@ const MAX_NAME: u32 = 128;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
 
-// --- Making them ---
+// --- Making sockets ---
 
 /// The family and style of socket that the arguments of `socket` ask for.
 fn which(family: u32, kind: u32, protocol: u32) -> Result<(Family, Style)> {

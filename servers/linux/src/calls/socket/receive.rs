@@ -16,7 +16,7 @@ use linux_raw_sys::net;
 /// What a call has received.
 #[derive(Default)]
 struct Incoming {
-    /// Number of bytes received, and of those that the message had.
+    /// Number of bytes received, and length of the message.
     taken: usize,
     whole: usize,
     from: Option<Name>,
