@@ -1,12 +1,13 @@
-//! Instances of `epoll`: who watches which open file descriptions for what.
+//! Instances of `epoll`: which instance watches which open file descriptions, and for which events.
 //!
-//! Each instance has a list of those that *may* be ready. Something that happens to what is watched puts the watch into that
-//! list ([`Epolls::happened`]); who waits looks at the list only, and leaves in it what is still ready, unless it is
-//! watched for edges. So waiting does not take longer the more is watched, and an edge is what it is in Linux: something
-//! has happened since. A few things become ready without anybody's doing (a timer; signals, which are other ones for each
-//! task; instances that watch such): they are *asked* at each wait ([`crate::calls::epoll`]).
+//! Each instance has a ready list: the watches that *may* be ready. An event at a watched description puts its watch
+//! into that list ([`Epolls::happened`]). `epoll_wait` looks at this list only, and leaves a watch that is still ready
+//! in it, unless the watch is edge-triggered. So the cost of waiting does not grow with the number of watches, and an
+//! edge is what it is in Linux: something has happened since the last report. A few descriptions become ready without
+//! an event: timers; signals, whose readiness depends on the task that waits; instances that watch such descriptions.
+//! Their watches are *asked* (polled) at each wait ([`crate::calls::epoll`]).
 //!
-//! A watch does not keep a description open. What is nobody's any more is not watched any more.
+//! A watch does not keep a description open: it ends with the description.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
@@ -18,46 +19,46 @@ use crate::errno::{Errno, EEXIST, EINVAL, ELOOP, ENOENT, ENOSPC};
 use crate::process::{Counter, Description, Kind, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
-/// All events.
+/// All event bits.
 pub const ALL: u32 = 0xffff;
-/// What is always told of.
+/// Events that are always reported, whether the caller asked for them or not.
 pub const ALWAYS: u32 = linux::EPOLLERR | linux::EPOLLHUP;
-/// It is told of once.
+/// The watch is disabled after one report.
 pub const ONESHOT: u32 = linux::EPOLLONESHOT;
-/// Only when something has happened is it told of.
+/// The watch is edge-triggered.
 pub const EDGE: u32 = linux::EPOLLET;
-/// Not all who wait need to be told.
+/// An event need not wake every instance that watches the description.
 pub const EXCLUSIVE: u32 = linux::EPOLLEXCLUSIVE;
-/// What is no event.
+/// The bits of `events` that are not events.
 const PRIVATE: u32 = ONESHOT | EDGE | EXCLUSIVE | linux::EPOLLWAKEUP;
-/// Most instances that watch one another in a row.
+/// Most links of a chain of instances that watch one another.
 const DEEPEST: usize = 6;
 
-/// Something that is watched.
+/// A file description that an instance watches.
 #[derive(Clone, Debug)]
 pub struct Watch {
     key: Key,
-    /// The descriptor by which it was named.
+    /// The descriptor that `epoll_ctl` named.
     pub fd: u32,
-    /// What is watched.
+    /// The watched description.
     pub description: Weak<RefCell<Description>>,
-    /// For which events, and how.
+    /// Event bits, and the flags that are not events.
     pub events: u32,
-    /// What is said of it.
+    /// The caller's word, which is returned with each report.
     pub data: u64,
-    /// Its place in the list of those that may be ready.
+    /// The place in the instance's ready list.
     listed: Option<i64>,
-    /// When it was told of last, in a way that is different each time, for what is asked.
+    /// For a watch that is asked: the value of its last answer ([`Epolls::answers`]), which differs after each event.
     pub seen: u64,
 }
 
 impl Watch {
-    /// The address of the description, which no other one has as long as it is watched.
+    /// The address of the description. No other description gets this address while the watch holds its `Weak`.
     fn address(&self) -> usize {
         Weak::as_ptr(&self.description) as usize
     }
 
-    /// Whether it becomes ready without anybody's doing.
+    /// Whether descriptions of this kind become ready without an event, so that their watches have to be asked.
     #[must_use]
     fn is_asked(kind: &Kind) -> bool {
         matches!(
@@ -79,9 +80,9 @@ struct Instance {
     watches: BTreeMap<u64, Watch>,
     /// The watches by descriptor and address of the description.
     names: BTreeMap<(u32, usize), u64>,
-    /// Those that may be ready, by their places.
+    /// The ready list: watches by place.
     listed: BTreeMap<i64, u64>,
-    /// Those that are asked.
+    /// The watches that are asked at each wait.
     asked: BTreeSet<u64>,
 }
 
@@ -89,20 +90,21 @@ struct Instance {
 #[derive(Clone, Debug, Default)]
 pub struct Epolls {
     all: BTreeMap<u64, Instance>,
-    /// What is watched, by which instance, and the number of the watch.
+    /// Key of the watched description, number of the instance, number of the watch.
     watchers: BTreeSet<(Key, u64, u64)>,
-    /// The same, by the address of the description.
+    /// The same by the address of the description.
     descriptions: BTreeSet<(usize, u64, u64)>,
-    /// The last number of a watch.
+    /// The last number given to a watch.
     last: u64,
 }
 
-/// The events of a call, as they are kept.
+/// The event bits of `epoll_ctl` as a watch stores them.
 const fn kept(events: u32) -> u32 {
     events | ALWAYS
 }
 
-/// By which events somebody hears of what he watches for: what happens is told of by the events without bands.
+/// The event bits that make a watch ready. Wakers report `EPOLLIN` and `EPOLLOUT` only, which stand for the band events
+/// too.
 const fn told_of(events: u32) -> u32 {
     let mut told = events;
     if events & (linux::EPOLLRDNORM | linux::EPOLLRDBAND) != 0 {
@@ -115,7 +117,8 @@ const fn told_of(events: u32) -> u32 {
 }
 
 impl Epolls {
-    /// What has this key may be ready for these events. Instances that may be ready then are noted.
+    /// Reports events of the descriptions with this key: lists the watches that ask for one of them. Each instance that
+    /// gets a listed watch is added to `woken` and counts as an event for the instances that watch it.
     pub fn happened(&mut self, key: Key, events: u32, woken: &mut Vec<(Key, u32)>) {
         if self.watchers.is_empty() {
             return;
@@ -135,7 +138,7 @@ impl Epolls {
         }
     }
 
-    /// A watch of an instance is gone.
+    /// Removes a watch of an instance from the indexes.
     fn forget(&mut self, epoll: u64, id: u64, watch: &Watch) {
         self.watchers.remove(&(watch.key, epoll, id));
         self.descriptions.remove(&(watch.address(), epoll, id));
@@ -148,15 +151,15 @@ impl Epolls {
         instance.map_or_else(Vec::new, |i| i.asked.iter().copied().collect())
     }
 
-    /// A watch of an instance, and the description, if it is still somebody's.
+    /// A watch of an instance and its description, if the description is still open.
     #[must_use]
     pub fn watch(&self, epoll: u64, watch: u64) -> Option<(&Watch, Shared<Description>)> {
         let watch = self.all.get(&epoll)?.watches.get(&watch)?;
         Some((watch, watch.description.upgrade()?))
     }
 
-    /// A watch that is asked says that it is ready, with a value that is another one when something has happened since.
-    /// Whether that is news.
+    /// A watch that is asked answers that it is ready. `value` differs from the last answer's if something has happened
+    /// since. Returns whether the watch was listed: always if it is level-triggered, else only for a new value.
     pub fn answers(&mut self, epoll: u64, watch: u64, value: u64) -> bool {
         let Some(instance) = self.all.get_mut(&epoll) else {
             return false;
@@ -164,7 +167,8 @@ impl Epolls {
         let is_new = instance.watches.get_mut(&watch).is_some_and(|watch| {
             core::mem::replace(&mut watch.seen, value) != value || watch.events & EDGE == 0
         });
-        // What is asked can be read, and nothing else: who watches for something else would look for ever.
+        // Asked descriptions can become readable only. A watch for other events would be listed and dropped at every
+        // wait.
         is_new && instance.list(watch, linux::EPOLLIN)
     }
 
@@ -174,7 +178,7 @@ impl Epolls {
         self.all.get(&epoll).map_or(0, |i| i.listed.len())
     }
 
-    /// Takes the first watch of those that may be ready.
+    /// Takes the first watch from the ready list.
     pub fn take(&mut self, epoll: u64) -> Option<u64> {
         let instance = self.all.get_mut(&epoll)?;
         let (_, id) = instance.listed.pop_first()?;
@@ -184,14 +188,15 @@ impl Epolls {
         Some(id)
     }
 
-    /// Puts back what was taken: at the end, or (`first`) where it was.
+    /// Puts a watch that was taken back into the ready list: at its front (`first`), else at its end.
     pub fn put_back(&mut self, epoll: u64, id: u64, first: bool) {
         if let Some(instance) = self.all.get_mut(&epoll) {
             instance.put(id, first);
         }
     }
 
-    /// A watch has been told of, and was taken for that.
+    /// A watch that was taken from the ready list has been reported: disables it (one-shot) or lists it again
+    /// (level-triggered).
     pub fn told(&mut self, epoll: u64, id: u64) {
         let instance = self.all.get_mut(&epoll);
         let Some(watch) = instance.and_then(|i| i.watches.get_mut(&id)) else {
@@ -204,7 +209,7 @@ impl Epolls {
         }
     }
 
-    /// The watches of an instance in their order, and their places in the list of those that may be ready.
+    /// The watches of an instance by rising number, each with its position in the ready list.
     #[must_use]
     pub fn watches(&self, epoll: u64) -> Vec<(&Watch, Option<u32>)> {
         let Some(instance) = self.all.get(&epoll) else {
@@ -217,8 +222,8 @@ impl Epolls {
             .collect()
     }
 
-    /// How many instances an instance reaches one behind the other; `None` if `end` is one of them. `up`: those that watch
-    /// it. `known` are those that were looked at.
+    /// Length in links of the longest chain of instances below `epoll`, or above it (`up`: instances that watch it);
+    /// `None` if `end` is in such a chain. `known` has the results so far, by instance.
     fn depth(
         &self,
         epoll: u64,
@@ -256,7 +261,7 @@ impl Epolls {
 }
 
 impl Instance {
-    /// Puts a watch into the list, if it is for one of these events: whether it is in it now.
+    /// Lists a watch if it asks for one of these events. Returns whether it is in the ready list.
     fn list(&mut self, id: u64, events: u32) -> bool {
         let Some(watch) = self.watches.get(&id) else {
             return false;
@@ -268,7 +273,7 @@ impl Instance {
         true
     }
 
-    /// Puts a watch at the end of the list, or at its beginning, if it is not in it.
+    /// Puts a watch at the front (`first`) or at the end of the ready list, unless it is listed already.
     fn put(&mut self, id: u64, first: bool) {
         let end = match first {
             true => self.listed.first_key_value(),
@@ -294,7 +299,7 @@ impl Instance {
 }
 
 impl System {
-    /// Whether there is no instance, and nothing is left of any.
+    /// Whether there is no instance, and no watch is left over.
     #[cfg(test)]
     pub(crate) fn is_unwatched(&self) -> bool {
         self.epolls.all.is_empty()
@@ -303,7 +308,7 @@ impl System {
             && self.counted_things(Thing::Watch) == 0
     }
 
-    /// A new instance.
+    /// Makes an instance and returns its number.
     pub fn new_epoll(&mut self, payer: Payer) -> u64 {
         let id = self.new_identity();
         let instance = Instance {
@@ -314,7 +319,7 @@ impl System {
         id
     }
 
-    /// The instance is gone.
+    /// Removes an instance and its watches.
     pub fn forget_epoll(&mut self, epoll: u64) {
         let Some(instance) = self.epolls.all.remove(&epoll) else {
             return;
@@ -325,8 +330,8 @@ impl System {
         }
     }
 
-    /// The description at this address is nobody's any more. What others have of the same key is not looked at: one key
-    /// can have many descriptions, of everybody (the console).
+    /// The description at this address was closed: removes all watches of it. They are not looked up by key, because
+    /// one key can have the descriptions of many processes (the console).
     pub fn forget_watches(&mut self, address: usize) {
         let all = (address, 0, 0)..=(address, u64::MAX, u64::MAX);
         let gone: Vec<_> = self.epolls.descriptions.range(all).copied().collect();
@@ -346,7 +351,8 @@ impl System {
         }
     }
 
-    /// Has an instance watch a description. Errors: `EEXIST`, `ELOOP`, `ENOSPC`.
+    /// Has an instance watch a description; returns the number of the watch. Errors: `EINVAL` (no such instance),
+    /// `EPERM` (not pollable), `EEXIST`, `ELOOP`, `ENOSPC`.
     pub fn watch(
         &mut self,
         epoll: u64,
@@ -401,7 +407,7 @@ impl System {
         Ok(id)
     }
 
-    /// The number of a watch. Errors: `ENOENT`.
+    /// The number of the watch of this descriptor and description. Errors: `EINVAL` (no such instance), `ENOENT`.
     fn find_watch(
         &self,
         epoll: u64,
@@ -413,7 +419,7 @@ impl System {
         instance.names.get(&name).copied().ok_or(ENOENT)
     }
 
-    /// Has an instance watch a description no more. Errors: `ENOENT`.
+    /// Ends the watch of a description. Errors: `EINVAL` (no such instance), `ENOENT`.
     pub fn unwatch(
         &mut self,
         epoll: u64,
@@ -425,7 +431,8 @@ impl System {
         Ok(())
     }
 
-    /// Changes for what a description is watched: the number of the watch. Errors: `ENOENT`, `EINVAL`.
+    /// Changes the events and the data of a watch; returns its number. Errors: `ENOENT`; `EINVAL` (no such instance, or
+    /// an exclusive watch).
     pub fn change_watch(
         &mut self,
         epoll: u64,
@@ -444,7 +451,7 @@ impl System {
         Ok(id)
     }
 
-    /// A watch may be ready: whoever waits is told.
+    /// Lists a watch that may be ready, and wakes the tasks that wait at its instance.
     pub fn may_be_ready(&mut self, epoll: u64, id: u64) {
         let instance = self.epolls.all.get_mut(&epoll);
         if instance.is_some_and(|instance| instance.list(id, ALL)) {
@@ -452,7 +459,7 @@ impl System {
         }
     }
 
-    /// A watch of an image: as it was.
+    /// Restores the events and the last answer of a watch from a checkpoint image.
     pub fn set_watch(&mut self, epoll: u64, id: u64, events: u32, seen: u64) {
         let instance = self.epolls.all.get_mut(&epoll);
         if let Some(watch) = instance.and_then(|i| i.watches.get_mut(&id)) {

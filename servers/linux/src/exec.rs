@@ -1,10 +1,9 @@
 //! Loading programs: `execve`, and the first program of a process.
 //!
-//! [`prepare`] makes every check and changes nothing; [`commit`] replaces the image. What is large, or on a disk, is read between the
-//! two, a piece after the other, into a memory of its own ([`Staged`]). Static
-//! executables load at their own addresses, position-independent ones at [`memory::PIE_BASE`];
-//! a dynamic one brings its interpreter, which goes where `mmap` would put it. Scripts name their
-//! interpreter after `#!`.
+//! [`prepare`] makes every check and changes nothing; [`commit`] replaces the image. Between the two, segments that are
+//! large or on a disk are read piece by piece into a new memory ([`Staged`]). Static executables load at their own
+//! addresses, position-independent ones at [`memory::PIE_BASE`]; a dynamic one brings its interpreter, which goes where
+//! `mmap` would put it. Scripts name their interpreter after `#!`.
 
 use abi::Registers;
 use alloc::boxed::Box;
@@ -42,15 +41,16 @@ use crate::system::System;
 use crate::templates::Loaded;
 use crate::wire::Writer;
 
-/// Most bytes of arguments and environment together.
+/// Most bytes of arguments and environment together, with nine more for each string.
 const MAX_STRINGS: usize = 1 << 20;
-/// So many they may be at least, whatever the limit of the stack.
+/// Bytes of arguments and environment that are always allowed, however low the stack limit is.
 const LEAST_STRINGS: u64 = 128 << 10;
 /// Most scripts that name each other as interpreter.
 const MAX_SCRIPTS: usize = 4;
 /// Bytes read at a time.
 const CHUNK: usize = proto::MAX_BULK;
-/// What a program that asks for memory leaves of its account for what it only touches, its stack above all.
+/// Bytes that a program's explicit requests for memory leave in its account for the pages that it only touches, above
+/// all its stack.
 pub const RESERVE: u64 = 256 << 10;
 
 /// Why a program cannot be started.
@@ -60,11 +60,11 @@ pub struct Failure {
     pub errno: Errno,
     /// The cause, as a sentence for people, without a full stop.
     pub sentence: String,
-    /// Whether something else than the program itself is at fault: its interpreter.
+    /// Whether the interpreter is at fault and not the program itself.
     pub names_another: bool,
-    /// It is a native program, or the interpreter of a script is.
+    /// Set if the program, or the interpreter of a script, is a native program.
     pub native: Option<Box<IsNative>>,
-    /// The files that were looked at.
+    /// The inodes that were opened on the way.
     pub inos: Vec<u64>,
 }
 
@@ -90,12 +90,12 @@ impl Failure {
         }
     }
 
-    /// It is no Linux program.
+    /// The program is native, not a Linux program.
     fn native(path: &str) -> Self {
         Failure::new(ENOEXEC, path, "is a native program")
     }
 
-    /// The interpreter of the program cannot be used.
+    /// The failure of loading the interpreter, as a failure of the program.
     fn of_interpreter(self, program: &str) -> Self {
         Failure {
             sentence: format!(
@@ -112,10 +112,10 @@ impl Failure {
     }
 }
 
-/// An open file that is to be loaded.
+/// An open executable file: a program or an interpreter.
 struct Image {
     ino: u64,
-    /// What it was before anything was read of it, if it may be kept.
+    /// The file's attributes before anything was read of it, if a template may be made of it.
     before: Option<Attr>,
     path: String,
     header: Header,
@@ -129,47 +129,48 @@ pub struct Prepared {
     interpreter: Option<Image>,
     args: Vec<Vec<u8>>,
     env: Vec<Vec<u8>>,
-    /// As the caller named it.
+    /// The path as the caller gave it.
     name: String,
-    /// The files that were looked at.
+    /// The inodes that were opened on the way.
     inos: Vec<u64>,
-    /// Where it begins, if what its segments have goes into the memory that was made for it ([`Host::stage`]). Its
-    /// first stack is there, and arguments and environment are nowhere else any more.
+    /// The entry state, if the segments are read into a new memory ([`Host::stage`]). `args` and `env` are empty then:
+    /// the initial stack, which has them, has been made.
     staged: Option<First>,
-    /// That its file is executed ([`Prepared::execute`]), and whether that has it closed.
+    /// Marks the program's file as executed ([`Prepared::execute`]), and whether the last owner of that mark closes the
+    /// file.
     executed: Option<(Rc<Executed>, bool)>,
 }
 
-/// Where a program begins.
+/// Where a program begins, and the strings on its initial stack.
 #[derive(Clone, Debug)]
 struct First {
     rip: u64,
     rsp: u64,
-    /// Where its arguments are, and how long.
+    /// Address and length in bytes of the argument strings.
     args: (u64, u64),
-    /// The same of its environment.
+    /// Address and length in bytes of the environment strings.
     environment: (u64, u64),
-    /// Its name in lists.
+    /// The command line that process lists show.
     title: String,
 }
 
 /// A program whose segments are being read.
 #[derive(Debug)]
 pub struct Staged {
-    /// The program.
+    /// The program. Its files are open.
     pub prepared: Prepared,
-    /// The load addresses of its images.
+    /// The load addresses of program and interpreter.
     bases: Vec<u64>,
-    /// How many segments are there, and bytes of the next one.
+    /// Segments that are complete, and bytes of the next one. `usize::MAX` segments: nothing has to be read.
     done: (usize, u64),
-    /// What it is loaded from, if it may be kept.
+    /// Identifies the template to be made of the loaded memory, if one is to be made.
     loaded: Option<Loaded>,
-    /// Its first stack, as long as that is not there, and its address: if it may be kept.
+    /// Address and bytes of the initial stack while it is not written yet: it must not become part of the template.
     stack: (u64, Vec<u8>),
 }
 
 impl Staged {
-    /// Begins with a program, which is closed if that fails.
+    /// Starts staging a program: makes its new memory. Closes the program's files on failure.
     pub fn new(host: &mut dyn Host, mut prepared: Prepared, ids: &Ids) -> Result<Self, Errno> {
         match Self::begin(host, &prepared, ids) {
             Ok(begun) => {
@@ -204,7 +205,8 @@ impl Staged {
         let loaded = loaded(prepared);
         let is_there = host.stage(loaded.as_ref())?;
         let (first, mut stack) = first(host, prepared, &bases, ids)?;
-        // What is kept until then is kept here, and charged to nobody.
+        // The initial stack waits here until the template has been made. The server pays for these bytes, so they are
+        // few.
         let loaded = loaded.filter(|_| !is_there && stack.len() <= MOST_KEPT);
         if loaded.is_none() {
             host.write_staged(first.rsp, &stack).map_err(|_| ENOMEM)?;
@@ -219,13 +221,14 @@ impl Staged {
         })
     }
 
-    /// Whether nothing has to be read.
+    /// Whether all segments are there without reading: the memory is a copy of a template.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.done.0 == usize::MAX
     }
 
-    /// Reads the next piece: whether all is there. What waits for the disk changes nothing.
+    /// Reads the next piece; returns whether all is loaded. An attempt that fails or waits for the disk leaves the
+    /// progress as it was.
     pub fn load(&mut self, host: &mut dyn Host) -> Result<bool, Errno> {
         let begun = self.done;
         let result = self.load_piece(host);
@@ -243,7 +246,7 @@ impl Staged {
             segments.map(move |segment| (image, segment, segment.p_vaddr.wrapping_add(*base)))
         });
         for (image, segment, address) in segments.skip(self.done.0) {
-            // One piece of a file on the disk is all that is asked for at once.
+            // Reads at most one step of a file on the disk per call.
             left = left.min(step_of(image.ino));
             while self.done.1 < segment.p_filesz {
                 if left == 0 {
@@ -273,33 +276,34 @@ impl Staged {
     }
 }
 
-/// Most bytes of a first stack that wait until a template has been made.
+/// Most bytes of an initial stack that are held back until a template has been made.
 const MOST_KEPT: usize = 16 << 10;
 
-/// A program whose segments are to be read.
+/// The parts of a [`Staged`] at its beginning.
 struct Begun {
     bases: Vec<u64>,
     first: First,
-    /// Its first stack.
+    /// The initial stack, if it is not written yet.
     stack: Vec<u8>,
     loaded: Option<Loaded>,
-    /// Its segments are there already.
+    /// Whether the new memory has the segments already.
     is_there: bool,
 }
 
-/// In which the memory server counts.
+/// Bytes of the chunks in which the memory server counts.
 const PIECE: u64 = proto::layout::CHUNK;
 
-/// What a program is loaded from.
+/// The key of the template of a program: its files, and the most bytes that their segments take. `None` if there are to
+/// be no templates of it.
 fn loaded(prepared: &Prepared) -> Option<Loaded> {
     let files: Option<Vec<Attr>> = prepared.images().map(|image| image.before).collect();
     let segments = prepared.images().flat_map(|image| &image.layout.loads);
-    // As much as it may take of an account, which counts in pieces.
+    // The account counts whole chunks, and a segment need not begin at one.
     let taken = |segment: &ProgramHeader| segment.p_filesz.next_multiple_of(PIECE) + PIECE;
     Loaded::new(&files?, segments.map(taken).sum())
 }
 
-/// What a file is that is going to be read, if what is loaded of it may be kept.
+/// The attributes of a file that is about to be read, if a template may be made of it: it must be in memory.
 fn before_of(host: &mut dyn Host, opened: &Opened) -> Option<Attr> {
     if opened.ino & ON_DISK != 0 {
         return None;
@@ -317,7 +321,8 @@ pub fn unstage(host: &mut dyn Host, staged: Staged) {
     cancel(host, staged.prepared);
 }
 
-/// Reads from a file. `now`: in the middle of something that cannot be begun again.
+/// Reads from a file until `into` is full or the file ends; returns the bytes read. `now`: the call cannot be made
+/// again, so the read may not be deferred ([`Host::fs_now`]).
 fn read_at(
     host: &mut dyn Host,
     ino: u64,
@@ -349,12 +354,12 @@ fn close(host: &mut dyn Host, ino: u64) {
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
 }
 
-/// The same whatever becomes of the call that is being made: it has not opened it.
+/// Closes a file that the current call has not opened, so the close does not depend on what becomes of that call.
 fn close_now(host: &mut dyn Host, ino: u64) {
     let _ = host.fs_now(&Request::Close { ino }, &[], &mut []);
 }
 
-/// Opens an executable file and gives its canonical path.
+/// Opens an executable file. Returns it and its canonical path.
 fn open(host: &mut dyn Host, system: &System, path: &str) -> Result<(Opened, String), Failure> {
     let request = Request::Open {
         path: path.to_string(),
@@ -386,7 +391,7 @@ fn open(host: &mut dyn Host, system: &System, path: &str) -> Result<(Opened, Str
     Ok((attr, canonical))
 }
 
-/// What the program headers of a file say.
+/// The program headers of a file, as far as they matter for loading.
 struct Layout {
     /// The segments to load, in the order of the file.
     loads: Vec<ProgramHeader>,
@@ -394,14 +399,14 @@ struct Layout {
     interpreter: Option<(u64, u64)>,
     /// Address of the program headers in memory, before the load address is added.
     headers_address: Option<u64>,
-    /// The first segments of notes.
+    /// The first note segments.
     notes: [Option<ProgramHeader>; 4],
-    /// What the stack allows.
+    /// The protection of the stack.
     stack: Prot,
 }
 
 impl Layout {
-    /// From the bytes at the header's table of program headers.
+    /// Parses `table`, the bytes at the offset of the program headers.
     fn new(header: &Header, table: &[u8]) -> Result<Self, Reason> {
         let mut found = Layout {
             loads: Vec::new(),
@@ -489,7 +494,7 @@ fn span(layout: &Layout) -> Option<(u64, u64)> {
     Some((start, page_up(end)?))
 }
 
-/// Makes every check that loading `path` needs, as the caller names it.
+/// Makes every check that loading `path` needs and opens its files. `path` is as the caller named it.
 pub fn prepare(
     current: &Current,
     system: &System,
@@ -515,11 +520,11 @@ fn find(
     if path.is_empty() {
         return Err(Failure::from_fs(proto::Error::NotFound, path));
     }
-    // Where it is, and how it is named: a script sees its name as it was given.
+    // `file` is the path to open. `name` is what a script's interpreter gets as the script's name.
     let mut file = crate::path::join(&current.context.cwd, path);
     let mut name = path.to_string();
     if args.is_empty() {
-        // Programs go on reading behind an empty list (Linux, since 5.18).
+        // Programs read past an empty argument list, so Linux passes one empty string (since 5.18).
         args.push(Vec::new());
     }
     for _ in 0..MAX_SCRIPTS {
@@ -547,7 +552,7 @@ fn find(
                     interpreter,
                     args,
                     env,
-                    // Also a script's process is named after the script.
+                    // The process of a script is named after the script, not after its interpreter.
                     name: path.to_string(),
                     inos: Vec::new(),
                     staged: None,
@@ -602,7 +607,7 @@ fn prepare_open(
     args: &mut Vec<Vec<u8>>,
     named: &str,
 ) -> Result<Step, Failure> {
-    // Only of what is large something is kept.
+    // Templates are made of large programs only.
     let before = (attr.size > STEP).then(|| before_of(host, attr)).flatten();
     let mut first = [0; 256];
     let got =
@@ -667,7 +672,7 @@ fn prepare_open(
 
 /// Whether a program without an interpreter has the note of native programs.
 fn is_native(host: &mut dyn Host, image: &Image) -> Result<bool, proto::Error> {
-    /// Notes are short: what does not fit is none of ours.
+    /// Bytes of a note segment that are read. The note of native programs is short.
     const MOST: u64 = 1024;
     for segment in image.layout.notes.iter().flatten() {
         let mut bytes = alloc::vec![0; segment.p_filesz.min(MOST) as usize];
@@ -704,7 +709,8 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared, stack: u64) -> Result<(
         if end - start > 1 << 32 {
             return Err(bad("it is too large"));
         }
-        // Two may share a page. All of them at one place would be read again and again.
+        // Two neighbouring segments may share a page. Many segments at one place would have the file read over and
+        // over.
         let loads = &image.layout.loads;
         let bytes = loads.iter().map(|load| load.p_filesz).sum::<u64>();
         if bytes > end - start + loads.len() as u64 * PAGE {
@@ -767,25 +773,26 @@ impl core::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// The files that were looked at.
+    /// The inodes that were opened on the way.
     #[must_use]
     pub fn inos(&self) -> &[u64] {
         &self.inos
     }
 
-    /// Its file is executed from now on: nobody opens it for writing while it is loaded. What its call asks for must not have to wait.
+    /// Marks the program's file as executed, so that no task opens it for writing while it is loaded. The requests of
+    /// the current call must not have to wait after this.
     pub fn execute(&mut self, system: &mut System) {
         if self.executed.is_none() {
             self.executed = Some(system.busy.execute(self.image.ino));
         }
     }
 
-    /// Program and interpreter.
+    /// The program and its interpreter.
     fn images(&self) -> impl Iterator<Item = &Image> {
         core::iter::once(&self.image).chain(&self.interpreter)
     }
 
-    /// Whether reading its segments takes long, or has to wait.
+    /// Whether reading the segments takes more than one step, or may have to wait for a disk.
     #[must_use]
     pub fn is_long(&self) -> bool {
         let segments = self.images().flat_map(|image| &image.layout.loads);
@@ -800,11 +807,11 @@ impl Prepared {
     }
 }
 
-/// Why a prepared program could not be loaded. The process has no image any more.
+/// A prepared program could not be loaded, and the process's old image is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// Whether a process has more addresses than it may have with the program that it was given.
+/// Whether the address space of a process exceeds its `RLIMIT_AS` with its new program.
 #[must_use]
 pub fn is_too_large(task: &Task, system: &mut System) -> bool {
     let most = system.process(task.pid).limit(RLIMIT_AS).0;
@@ -829,7 +836,8 @@ impl From<proto::Error> for Lost {
     }
 }
 
-/// Replaces the process's image. What it shared with others stays theirs. Returns the registers with which it starts.
+/// Replaces the process's image; returns the initial registers. Memory, descriptors and actions that were shared with
+/// other processes stay as they are for these.
 pub fn commit(
     task: &mut Task,
     system: &mut System,
@@ -846,7 +854,8 @@ pub fn commit(
     result
 }
 
-/// Takes from a task, which is the only one of its process, all that `execve` takes: what it shared with others stays theirs.
+/// Takes from the only task of a process all that `execve` takes. What was shared with other processes stays as it is
+/// for these.
 pub fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
     unshare(task, system, host, false)?;
     let shares = task.shares.clone();
@@ -854,7 +863,8 @@ pub fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Resul
     Ok(())
 }
 
-/// What a new program does not have of the one before it.
+/// Drops the state that a program does not inherit through `execve`: close-on-exec descriptors, handlers, alternate
+/// stack, timers.
 fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     current.files.close_all(system, host, |fd| fd.cloexec);
     current.actions.reset();
@@ -868,7 +878,8 @@ fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     current.task.signals.pending.forget_timers();
 }
 
-/// Gives the task memory, descriptors and actions of its own, the memory without areas: the one that was made for a program, if one was.
+/// Gives the task its own descriptors and actions, and its own memory without areas. With `staged` that is the memory
+/// made for the program.
 fn unshare(
     task: &mut Task,
     system: &mut System,
@@ -877,7 +888,7 @@ fn unshare(
 ) -> Result<(), Lost> {
     let has_objects = !task.shares.memory.borrow().objects.is_empty();
     if has_objects {
-        // Others may wait for locks that it has there.
+        // Other processes may wait for locks that the task holds in shared memory.
         crate::calls::futex::leave(task, system, host, &mut { MAX_ROBUST });
     }
     let shares = &mut task.shares;
@@ -897,7 +908,7 @@ fn unshare(
     if Rc::strong_count(&shares.files) > 1 {
         shares.files = copied(&shares.files);
     }
-    // The table of all processes has them too.
+    // The table of processes holds a second reference.
     if Rc::strong_count(&shares.actions) > 2 {
         shares.actions = copied(&shares.actions);
         system.process(task.pid).actions = Rc::clone(&shares.actions);
@@ -977,7 +988,7 @@ fn replace(
     })
 }
 
-/// The areas with those of the segments of an image, which [`OfFile`] calls so.
+/// A copy of the areas with the segments of an image added. `file` is the number by which [`OfFile`] names the image.
 fn with_segments(areas: &Areas, (image, file): (&Image, u16), base: u64) -> Option<Areas> {
     let mut areas = areas.clone();
     for part in &image.layout.loads {
@@ -992,7 +1003,7 @@ fn with_segments(areas: &Areas, (image, file): (&Image, u16), base: u64) -> Opti
             shift: place.wrapping_sub(start),
             shared: false,
         });
-        // Pages that begin behind the bytes of the file are nobody's.
+        // Pages behind the bytes of the file are anonymous.
         let behind = match part.p_filesz {
             0 => start,
             bytes => page_up(address.checked_add(bytes)?)?,
@@ -1011,7 +1022,7 @@ fn with_segments(areas: &Areas, (image, file): (&Image, u16), base: u64) -> Opti
     Some(areas)
 }
 
-/// Where the images of a program are loaded.
+/// The load addresses of program and interpreter; `None` if there is no room.
 fn bases(prepared: &Prepared) -> Option<Vec<u64>> {
     let base = base_of(&prepared.image);
     let mut bases = alloc::vec![base];
@@ -1023,14 +1034,15 @@ fn bases(prepared: &Prepared) -> Option<Vec<u64>> {
     Some(bases)
 }
 
-/// The load address of the interpreter of a program with these areas.
+/// The load address of the interpreter beside a program with these areas.
 fn base_beside(areas: &Areas, interpreter: &Image) -> Option<u64> {
     let (start, end) = span(&interpreter.layout)?;
     // As in Linux the sum wraps: an image can have higher addresses than there is room at.
     Some(areas.find_free(end - start, 0)?.wrapping_sub(start))
 }
 
-/// Makes the areas of an image, which [`OfFile`] calls so, and reads what they have unless it is there.
+/// Makes the areas of an image and, unless `is_there`, reads its segments. `file` is the number by which [`OfFile`]
+/// names the image.
 fn load(
     areas: &mut Areas,
     host: &mut dyn Host,
@@ -1066,7 +1078,7 @@ fn load(
     Ok(())
 }
 
-/// The name of a process in lists: its arguments, as far as there is room.
+/// The command line that process lists show: the arguments, cut to [`MAX_TITLE`] bytes.
 pub(crate) fn title<'a>(args: impl Iterator<Item = &'a [u8]>) -> String {
     let mut name = String::new();
     for (n, arg) in args.enumerate() {
@@ -1091,7 +1103,7 @@ pub(crate) fn title<'a>(args: impl Iterator<Item = &'a [u8]>) -> String {
     name
 }
 
-/// Where a program begins that is loaded at these addresses, and what is on its stack then.
+/// The entry state of a program that is loaded at `bases`, and the bytes of its initial stack.
 fn first(
     host: &mut dyn Host,
     prepared: &Prepared,
@@ -1127,7 +1139,7 @@ fn first(
         (AT_CLKTCK, 100),
         (AT_SECURE, 0),
     ];
-    // [`vector`] finds it again, by how many entries it has.
+    // [`vector`] recognizes the auxiliary vector by its number of entries ([`ENTRIES`]): change both together.
     let vdso = host.clock().map(|_| (AT_SYSINFO_EHDR, memory::VDSO));
     let vector: Vec<_> = vector.into_iter().chain(vdso).collect();
     let (rsp, stack, args, environment) = first_stack(prepared, &random, &vector);
@@ -1141,19 +1153,19 @@ fn first(
     Ok((first, stack))
 }
 
-/// Entries of the auxiliary vector: with the address of the functions that read the clock, or without it.
+/// Entries of the auxiliary vector with and without the address of the vDSO.
 const ENTRIES: [u64; 2] = [19, 18];
-/// Bytes of one of them.
+/// Bytes of an entry.
 const ENTRY: u64 = 16;
-/// Most bytes from the beginning of the auxiliary vector to the first argument, which comes behind it.
+/// Most bytes from the beginning of the auxiliary vector to the first argument string above it.
 pub const MOST_OF_VECTOR: usize = (ENTRIES[0] * ENTRY) as usize + 8;
 
-/// The auxiliary vector among the bytes that are before the first argument of a program ([`MOST_OF_VECTOR`] of them, or
+/// Finds the auxiliary vector in the bytes below a program's first argument string ([`MOST_OF_VECTOR`] of them, or
 /// fewer), if it is still there as [`first_stack`] has put it.
 #[must_use]
 pub fn vector(before: &[u8]) -> Option<&[u8]> {
     let word = |bytes: &[u8], at: usize| crate::wire::u64_at(bytes, at);
-    // The stack begins at a multiple of 16, so that there may be a word in between.
+    // The stack begins at a multiple of 16, so there may be one word of padding.
     let ends = [before.len(), before.len().checked_sub(8)?];
     let candidates = ENTRIES.iter().flat_map(|entries| {
         let length = (entries * ENTRY) as usize;
@@ -1168,8 +1180,9 @@ pub fn vector(before: &[u8]) -> Option<&[u8]> {
     candidates.flatten().find(is_one)
 }
 
-/// The first contents of the stack behind the stack pointer: argument count, arguments, environment,
-/// auxiliary vector, and above them the strings; and where those of the arguments and of the environment are, and how long.
+/// The initial stack from the stack pointer up: argument count, pointers to arguments and environment, auxiliary
+/// vector, and the strings. Returns the stack pointer, the bytes, and address and length of the argument strings and of
+/// the environment strings.
 fn first_stack(
     prepared: &Prepared,
     random: &[u8; 16],

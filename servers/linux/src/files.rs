@@ -1,13 +1,13 @@
-//! What the emulation asks of the file system, as values: a host passes them on to [`services::fs::Files`].
+//! The requests of the emulation to the file system, as values. A host passes them on to [`services::fs::Files`].
 
 use alloc::string::String;
 use services::fs::{Attr, Flags, Ino, Opened};
 
-/// What the emulation asks of the file system. Those that name an inode need that it is open.
+/// A request to the file system. The inode that a request names must be open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Request {
-    /// Opens a file or directory: it is open until as many `Close`. Reply: `Opened`.
+    /// Opens a file or directory, which stays open until it has been closed as often as it was opened. Reply: `Opened`.
     Open {
         path: String,
         flags: Flags,
@@ -31,7 +31,7 @@ pub enum Request {
         offset: u64,
         length: u32,
     },
-    /// Writes the bulk. `append`: at the end, whatever `offset`. Reply: `Written`.
+    /// Writes the bulk, at the end of the file if `append`, else at `offset`. Reply: `Written`.
     Write {
         ino: Ino,
         offset: u64,
@@ -41,8 +41,8 @@ pub enum Request {
         ino: Ino,
         size: u64,
     },
-    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Done` with bulk, as
-    /// [`services::fs::listing`] takes it, for which there is to be room ([`services::fs::ENTRIES_ROOM`]).
+    /// Lists entries from the cookie on (0 at first), `.` and `..` included. Reply: `Done` with bulk, which
+    /// [`services::fs::listing`] parses. The buffer needs [`services::fs::ENTRIES_ROOM`] bytes.
     ReadDir {
         ino: Ino,
         cookie: u64,
@@ -73,8 +73,7 @@ pub enum Request {
     Readlink {
         path: String,
     },
-    /// The absolute path by which the inode can be found now. Reply: `Path`, or `NotFound` when it
-    /// has no name any more.
+    /// The present absolute path of the inode. Reply: `Path`, or `NotFound` when it has no name any more.
     PathOf {
         ino: Ino,
     },
@@ -92,7 +91,7 @@ pub enum Request {
         atime_ns: u64,
         mtime_ns: u64,
     },
-    /// What is stored, in memory or on the disk. Reply: `Usage`.
+    /// Used and available space of the memory or disk file system. Reply: `Usage`.
     Usage {
         on_disk: bool,
     },
@@ -102,7 +101,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it has another answer, or does something else, when it is asked for a second time.
+    /// Whether repeating the request would have another effect or another answer.
     #[must_use]
     pub fn is_once(&self) -> bool {
         match self {
@@ -112,7 +111,7 @@ impl Request {
             | Request::Rename { .. }
             | Request::Link { .. }
             | Request::Symlink { .. } => true,
-            // Who made a file owns it; who finds it does not.
+            // Creating a file makes the caller its owner; opening an existing one does not.
             Request::Open { flags, .. } => flags.create,
             Request::Write { append, .. } => *append,
             Request::Close { .. }
@@ -131,7 +130,8 @@ impl Request {
         }
     }
 
-    /// Whether the file system on the disk is asked, if the machine has one. `None`: it is about two files, of which only one is there.
+    /// Whether the request goes to the file system on the disk, if the machine has one. `None`: it names two files, one
+    /// of them on the disk and the other not.
     #[must_use]
     pub fn is_on_disk(&self) -> Option<bool> {
         use services::fs::{is_on_disk, ON_DISK};
@@ -170,13 +170,13 @@ pub enum Reply {
     Done,
     Attr(Attr),
     Opened(Opened),
-    /// `offset` is where the bytes went.
+    /// `offset` is where the bytes were written.
     Written {
         length: u32,
         offset: u64,
     },
     Path(String),
-    /// How many there are, and can be; 0 where that depends on what memory is left.
+    /// Bytes and files in use, and the most there can be; 0 if that depends on the memory that is free.
     Usage {
         bytes: u64,
         files: u64,

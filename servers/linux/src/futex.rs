@@ -1,8 +1,9 @@
-//! Who waits at which word of memory (`futex`).
+//! The wait queues of `futex`.
 //!
-//! A futex call that waits stands in [`Futexes`] under its [`Word`], in the order in which they came. Others let it go by
-//! taking it out of there: it is *granted*, which is noted in the call's own [`crate::process::Wait`], so it survives whatever
-//! happens before the call is made again. A task waits at one word at most. No operation looks at those who wait elsewhere.
+//! A futex call that waits stands in [`Futexes`] under its [`Word`], in the order of arrival. A waker removes it from
+//! there: the call is *granted*. That is recorded in the call's own [`crate::process::Wait`], so it survives whatever
+//! happens before the call is made again. A task waits at one word at most. No operation looks at the waiters of other
+//! words.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,25 +14,27 @@ use crate::memory::Source;
 use crate::process::Memory;
 use crate::system::Tid;
 
-/// What is kept of a futex call that has been granted (see [`crate::process::Wait::progress`]).
+/// The progress of a futex call that has been granted (see [`crate::process::Wait::progress`]).
 pub const GRANTED: u64 = 1;
 
-/// A word of memory.
+/// The identity of a futex word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Word {
-    /// Whose memory. It lives as long as somebody waits in it.
+    /// Address of the [`Memory`], which lives as long as a task waits in it; or twice the number of a memory object,
+    /// plus 1.
     memory: usize,
-    /// The address there.
+    /// The address in that memory, or the offset in the memory object.
     pub address: u64,
 }
 
 impl Word {
-    /// The word at this address, for all who have its page in their memory; `private`: for this memory only.
+    /// The word at this address: of its memory object if it is in one, so that all memories that map it share the word;
+    /// with `private` always of this memory.
     #[must_use]
     pub fn at(memory: &Memory, address: u64, private: bool) -> Self {
         let area = memory.areas.find(address).filter(|_| !private);
         match area.map(|area| (area.start, area.source())) {
-            // The address of a memory is an even number.
+            // Memories have even addresses, so they cannot be taken for objects.
             Some((start, Source::Object { id, offset })) => {
                 Word::in_object(id, offset + (address - start))
             }
@@ -39,7 +42,7 @@ impl Word {
         }
     }
 
-    /// The word at this address of this memory.
+    /// The word at this address of this memory only.
     #[must_use]
     pub fn new(memory: &Memory, address: u64) -> Self {
         Word {
@@ -48,7 +51,7 @@ impl Word {
         }
     }
 
-    /// The word at this place of a memory object.
+    /// The word at this offset of a memory object.
     #[must_use]
     pub const fn in_object(id: u64, place: u64) -> Self {
         Word {
@@ -57,7 +60,7 @@ impl Word {
         }
     }
 
-    /// The memory object in which it is, if it is in one.
+    /// The memory object that has the word, if one has.
     #[must_use]
     pub const fn object(self) -> Option<u64> {
         match self.memory & 1 {
@@ -74,30 +77,30 @@ impl Word {
 /// How a task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Which wakers it waits for, one bit each.
+    /// The wakers that it waits for: `FUTEX_WAIT_BITSET`'s mask.
     pub bits: u32,
-    /// It waits for a lock that has an owner (`FUTEX_LOCK_PI`): its number as programs see it.
+    /// Set if it waits for a lock with an owner (`FUTEX_LOCK_PI`): the task's number as programs see it.
     pub locks: Option<u32>,
 }
 
-/// All that wait at words of memory.
+/// All tasks that wait at words of memory.
 #[derive(Debug, Default)]
 pub struct Futexes {
     /// By word and order of arrival.
     queue: BTreeMap<(Word, u64), (Tid, Waiter)>,
-    /// Where each stands in the queue.
+    /// The place of each task in the queue.
     places: BTreeMap<Tid, (Word, u64)>,
     last: u64,
-    /// Tasks whose waits are over.
+    /// Tasks whose waits have ended, for [`Futexes::take_granted`].
     granted: Vec<Tid>,
-    /// Owners of locks that somebody waits for, and these locks.
+    /// The owners of contended locks, with these locks.
     owners: BTreeSet<(Tid, Word)>,
-    /// The owner of each.
+    /// The owner of each contended lock.
     owned: BTreeMap<Word, Tid>,
 }
 
 impl Futexes {
-    /// A task waits, behind all others.
+    /// Puts a task at the end of a word's queue.
     pub fn wait(&mut self, tid: Tid, word: Word, waiter: Waiter) {
         self.leave(tid);
         self.last += 1;
@@ -111,7 +114,7 @@ impl Futexes {
         self.places.contains_key(&tid)
     }
 
-    /// Where and how a task waits, and the order of its arrival.
+    /// The word at which a task waits, its order of arrival, and how it waits.
     #[must_use]
     pub fn place(&self, tid: Tid) -> Option<(Word, u64, Waiter)> {
         let place = self.places.get(&tid)?;
@@ -119,7 +122,7 @@ impl Futexes {
         Some((place.0, place.1, *waiter))
     }
 
-    /// A task does not wait any longer.
+    /// Removes a task from its queue.
     pub fn leave(&mut self, tid: Tid) {
         if let Some(place) = self.places.remove(&tid) {
             self.queue.remove(&place);
@@ -129,7 +132,8 @@ impl Futexes {
         }
     }
 
-    /// Lets up to `most` of those go that wait at the word for one of these bits: how many.
+    /// Grants up to `most` waiters of a word that wait for one of these bits; returns how many. Lock waiters are left
+    /// alone.
     pub fn wake(&mut self, word: Word, most: usize, bits: u32) -> usize {
         let waits = |waiter: &Waiter| waiter.locks.is_none() && waiter.bits & bits != 0;
         let those = self.queue.range(word.range());
@@ -143,7 +147,8 @@ impl Futexes {
         places.len()
     }
 
-    /// Lets up to `most` of those who wait at one word wait at another one, behind those who wait there: how many.
+    /// Moves up to `most` waiters of one word to the end of another word's queue; returns how many. Lock waiters are
+    /// left alone.
     pub fn requeue(&mut self, from: Word, to: Word, most: usize) -> usize {
         let those = self.queue.range(from.range());
         let those = those.filter(|(_, (_, waiter))| waiter.locks.is_none());
@@ -154,14 +159,14 @@ impl Futexes {
         moved.len()
     }
 
-    /// The first who waits for the lock at the word, and its number as programs see it.
+    /// The first waiter for the lock at the word, and its number as programs see it.
     #[must_use]
     pub fn first_locker(&self, word: Word) -> Option<(Tid, u32)> {
         let mut those = self.queue.range(word.range());
         those.find_map(|(_, (tid, waiter))| Some((*tid, waiter.locks?)))
     }
 
-    /// The lock at the word, for which somebody waits, belongs to this task.
+    /// Records the owner of the contended lock at the word.
     pub fn own(&mut self, owner: Tid, word: Word) {
         self.disown(word);
         self.owners.insert((owner, word));
@@ -174,7 +179,7 @@ impl Futexes {
         }
     }
 
-    /// The first who waits for the lock at the word has it.
+    /// Gives the lock at the word to `to`, its first waiter, and ends that task's wait.
     pub fn hand_over(&mut self, word: Word, to: Tid) {
         self.disown(word);
         self.leave(to);
@@ -184,7 +189,7 @@ impl Futexes {
         }
     }
 
-    /// The locks of a task for which others wait.
+    /// The contended locks that a task owns.
     #[must_use]
     pub fn locks_of(&self, owner: Tid) -> Vec<Word> {
         let first = Word {
@@ -199,20 +204,20 @@ impl Futexes {
         all.map(|(_, word)| *word).collect()
     }
 
-    /// The owner of the lock at the word, if somebody waits for it.
+    /// The owner of the lock at the word, if the lock is contended.
     #[must_use]
     pub fn owner(&self, word: Word) -> Option<Tid> {
         self.owned.get(&word).copied()
     }
 
-    /// Whether there are tasks whose waits are over.
+    /// Whether the waits of some tasks have ended.
     #[must_use]
     #[inline]
     pub fn has_granted(&self) -> bool {
         !self.granted.is_empty()
     }
 
-    /// The tasks whose waits are over since.
+    /// Takes the tasks whose waits have ended since the last call.
     pub fn take_granted(&mut self) -> Vec<Tid> {
         take(&mut self.granted)
     }

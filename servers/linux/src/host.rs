@@ -1,4 +1,4 @@
-//! What the emulation needs of the system that it runs on.
+//! The services that the emulation needs of the system below it.
 //!
 //! A [`Host`] acts for one process at a time. [`crate::emulate`] calls it only while it completes a
 //! call (or finds that it cannot be completed yet), so everything that a host does is part of one
@@ -15,14 +15,14 @@ use abi::state::{FpuState, FPU_BYTES};
 use abi::Registers;
 use services::console::Mode;
 
-/// There is no physical memory left for what the process wants to touch.
+/// The memory account has no physical memory left for a page that the process needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
 /// FPU state in the layout of `fxsave64`.
 pub type Fpu = Box<FpuState>;
 
-/// A task that is to be started.
+/// A task to be started.
 pub struct Start {
     /// The task.
     pub task: Task,
@@ -30,66 +30,68 @@ pub struct Start {
     pub registers: Registers,
     /// Its FPU state.
     pub fpu: Fpu,
-    /// Whether it is in the memory of who starts it; else it gets a copy.
+    /// Whether it shares the memory of its creator; otherwise it gets a copy.
     pub in_memory: bool,
-    /// Where its number is to stand in its memory.
+    /// Address in its memory at which its number is to be stored.
     pub tid_at: Option<u64>,
 }
 
-/// How much physical memory there is, in bytes.
+/// Physical memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
     /// All memory of the machine.
     pub total: u64,
-    /// What is free for programs.
+    /// Memory that is free for programs.
     pub free: u64,
 }
 
-/// The system, as one process uses it.
+/// The system as one process uses it.
 pub trait Host {
     /// Reads memory of the process. The range has been checked against its areas.
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;
     /// Writes memory of the process. The range has been checked against its areas, or the process
     /// is being loaded; the protection of the mapping does not matter.
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
-    /// Replaces the word at a multiple of four by `new` if it is `old`, in one step: what stood there.
+    /// Stores `new` in the word at an address that is a multiple of four if the word is `old`, atomically. Returns the
+    /// word's old value.
     fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory>;
-    /// Whether all pages of the range are there: whether they can be read without memory being taken for them.
+    /// Whether all pages of the range are present, so that reading them takes no new memory.
     fn is_present(&mut self, address: u64, length: u64) -> bool;
-    /// Gives the pages of the range back: they read as zero afterwards.
+    /// Frees the pages of the range, which reads as zero afterwards.
     fn discard(&mut self, start: u64, size: u64);
-    /// Takes a debugger's breakpoints out of the memory while bytes are moved within it, or puts them back.
+    /// Removes a debugger's breakpoints from the memory while bytes are moved within it, or puts them back.
     fn hide_breakpoints(&mut self, hidden: bool) {
         let _ = hidden;
     }
-    /// Makes the mapping of an area, in its slot, which is not in use.
+    /// Makes the mapping of an area in the area's slot, which must be free.
     fn map(&mut self, area: &Area) -> Result<(), Errno>;
-    /// Has a mapping that is in use show this area.
+    /// Changes an existing mapping to this area.
     fn remap(&mut self, area: &Area) -> Result<(), Errno>;
     /// Ends a mapping.
     fn unmap(&mut self, slot: u32);
-    /// Makes a memory object, of as many zeros as an address space has bytes, which counts for who calls.
+    /// Makes a memory object of zeros, as large as an address space. It is charged to the calling process.
     fn new_object(&mut self, id: u64) -> Result<(), Errno>;
-    /// A memory object of an image: the one with this number of those that were made for the tree that is being
-    /// restored. Errors: `EIO` if there is none.
+    /// Gives the identity `id` to memory object `number` of those that were made for the tree that is being restored.
+    /// Errors: `EIO` if there is none.
     fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno>;
-    /// Ends a memory object, of which no mapping is left.
+    /// Ends a memory object that has no mapping left.
     fn end_object(&mut self, id: u64);
     /// Reads from a memory object.
     fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;
     /// Writes to a memory object.
     fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
-    /// Gives pages of a memory object back: they read as zero afterwards.
+    /// Frees pages of a memory object, which read as zero afterwards.
     fn discard_object(&mut self, id: u64, offset: u64, size: u64);
-    /// Fails unless the server may take so many bytes of memory more until it waits again, for what it keeps or takes
-    /// meanwhile: others may have taken all, and it would end if it needed more.
+    /// Fails unless the server can take `bytes` more bytes of memory before it next waits. Call it before the server
+    /// allocates on behalf of a program: programs may have used up all memory, and a failed allocation ends the server.
     fn room(&mut self, bytes: u64) -> Result<(), Errno>;
-    /// How much memory there is.
+    /// The machine's total and free memory.
     fn memory_usage(&mut self) -> MemoryUsage;
 
-    /// Asks the file system. `bulk` goes with the request, the reply's bulk comes into `into`; its
-    /// length is returned beside the reply. What the file system has not answered yet is an error, and [`Host::waits`] from then on:
-    /// the call then changes nothing and is made again ([`crate::late`]). `Close` never waits, and is done when the call is.
+    /// Sends a request to the file system. `bulk` goes with the request, the reply's bulk comes into `into`; its length
+    /// is returned beside the reply. If the file system has not answered yet the result is an error, and
+    /// [`Host::waits`] is true from then on: the call then changes nothing and is made again ([`crate::late`]). `Close`
+    /// never waits, and is done when the call is.
     fn fs(
         &mut self,
         request: &crate::files::Request,
@@ -97,7 +99,7 @@ pub trait Host {
         into: &mut [u8],
     ) -> Result<(crate::files::Reply, usize), proto::Error>;
 
-    /// As [`Host::fs`], in the middle of something that cannot be begun again: all others wait with it.
+    /// As [`Host::fs`], for a call that cannot be begun again: the whole server waits for the answer.
     fn fs_now(
         &mut self,
         request: &crate::files::Request,
@@ -107,51 +109,51 @@ pub trait Host {
         self.fs(request, bulk, into)
     }
 
-    /// Whether the call that is being made waits for a file system.
+    /// Whether the current call waits for a file system.
     fn waits(&self) -> bool {
         false
     }
 
-    /// What the call that is being made has asked the file system for at this place in its last attempt, if that had come so far.
+    /// The request that the current call made at this point of its last attempt, if that attempt came this far.
     fn asked(&self) -> Option<&crate::files::Request> {
         None
     }
 
-    /// The call of this task is made: what it asks for from now on is for the call, until [`Host::end_call`].
+    /// The call of this task begins. Requests to the file system belong to it until [`Host::end_call`].
     fn begin_call(&mut self, tid: Tid) {
         let _ = tid;
     }
 
-    /// The call has been made, and what it closed is closed unless it waits: whether it does. What its task asks for
-    /// from now on is not for the call.
+    /// The current call ends; returns whether it waits. Unless it does, the files that it closed are closed. Later
+    /// requests to the file system do not belong to it.
     fn end_call(&mut self) -> bool {
         false
     }
 
-    /// Whether something was written to this file that may not be durable, and will be when it is closed.
+    /// Whether this file has writes that may not be durable yet, and that closing it makes durable.
     fn is_unsynced(&self, ino: u64) -> bool {
         let _ = ino;
         false
     }
 
-    /// Whether the machine has a network: whether what is asked of it ([`crate::outside::Request`]) is done.
+    /// Whether the machine has a network, so that a [`crate::outside::Request`] can be carried out.
     fn has_network(&mut self) -> bool {
         false
     }
 
-    /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
+    /// Writes as many bytes to the console as it takes without waiting, at least one. Errors: `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;
-    /// Reads a piece of console input, a line at a time or ([`Mode::Raw`]) as it arrives; 0 at its end,
-    /// `WouldBlock` when there is none yet.
+    /// Reads console input, a line at a time or ([`Mode::Raw`]) as it arrives; 0 bytes at the end of the input. Errors:
+    /// `WouldBlock` if there is none yet.
     fn console_read(&mut self, into: &mut [u8], mode: Mode) -> Result<usize, proto::Error>;
-    /// Whether [`Host::console_read`] would return something.
+    /// Whether [`Host::console_read`] would return without `WouldBlock`.
     fn console_readable(&mut self, mode: Mode) -> bool;
     /// Changes how the console treats input.
     fn console_mode(&mut self, mode: Mode);
 
     /// The machine's clock in nanoseconds.
     fn now(&mut self) -> u64;
-    /// What makes the time of a process whose clock is [`Host::now`]; `None` if the processor's counter does not.
+    /// What the vDSO needs to compute [`Host::now`] from the processor's counter; `None` if the counter cannot be used.
     fn clock(&mut self) -> Option<vdso::Clock> {
         None
     }
@@ -159,7 +161,7 @@ pub trait Host {
     fn date(&mut self) -> u64;
     /// Random bytes, good for secrets if [`Host::gives_secrets`].
     fn random(&mut self, into: &mut [u8]) -> Result<(), Errno>;
-    /// Whether the machine has random numbers of its processor's or a device's.
+    /// Whether the machine has a source of random numbers, in its processor or a device.
     fn gives_secrets(&mut self) -> Result<bool, Errno>;
     /// The processor's feature word (`cpuid` leaf 1, `edx`).
     fn hardware_capabilities(&mut self) -> u64;
@@ -167,48 +169,48 @@ pub trait Host {
     fn fpu(&mut self, into: &mut [u8; FPU_BYTES]);
     /// Writes a sentence about the process to the console.
     fn log(&mut self, sentence: &str);
-    /// The same, if somebody wants to know what programs only try.
+    /// Writes a sentence about something that a program has merely tried to the console, if such messages are wanted.
     fn note(&mut self, sentence: &str) {
         let _ = sentence;
     }
-    /// Starts a task beside this one. Its process is known already. Errors: `ENOMEM`; then nothing has changed.
+    /// Starts a task. Its process is in the table already. Errors: `ENOMEM`; then nothing has changed.
     fn start(&mut self, start: Start) -> Result<(), Errno>;
-    /// Reads memory of a task that has stopped for its tracer. The range has been checked against its areas. Errors: `ESRCH`, `EIO`.
+    /// Reads memory of a task that is stopped for its tracer. The range has been checked against its areas. Errors:
+    /// `ESRCH`, `EIO`.
     fn read_peer(&mut self, tid: Tid, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let _ = (tid, address, into);
         Err(ESRCH)
     }
-    /// Writes it, whatever the program itself may do there.
+    /// Writes memory of such a task, whatever the protection of the mapping.
     fn write_peer(&mut self, tid: Tid, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let _ = (tid, address, bytes);
         Err(ESRCH)
     }
-    /// The registers of such a task, and its FPU state.
+    /// The registers and FPU state of a task that is stopped for its tracer. Errors: `ESRCH`.
     fn peer_state(&mut self, tid: Tid) -> Result<(Registers, Fpu), Errno> {
         let _ = tid;
         Err(ESRCH)
     }
-    /// Sets them. Errors: `EIO` if no program could have them.
+    /// Sets registers and FPU state of such a task. Errors: `ESRCH`; `EIO` if no program could have them.
     fn set_peer_state(&mut self, tid: Tid, registers: &Registers, fpu: &Fpu) -> Result<(), Errno> {
         let _ = (tid, registers, fpu);
         Err(ESRCH)
     }
-    /// Makes a memory that is going to be the process's ([`Host::leave_memory`]), unless there is one already: whether
-    /// all that is loaded from `loaded` is there already; if not it is empty.
+    /// Makes the staged memory, which [`Host::leave_memory`] makes the process's, unless there is one. Returns whether
+    /// it is a copy of the template of `loaded`; otherwise it is empty.
     fn stage(&mut self, loaded: Option<&Loaded>) -> Result<bool, Errno>;
-    /// What was loaded from this is there, and nothing else yet: others may be made of it.
+    /// Lets the host make a template of the staged memory, which has what was loaded from `loaded` and nothing else.
     fn keep_staged(&mut self, loaded: &Loaded) {
         let _ = loaded;
     }
-    /// Gives up what was kept ([`Host::keep_staged`]), since memory is short: whether there was something.
+    /// Gives up templates ([`Host::keep_staged`]) because memory is short; returns whether there were any.
     fn give_up_templates(&mut self) -> bool {
         false
     }
-    /// Writes to that memory.
+    /// Writes to the staged memory.
     fn write_staged(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
-    /// Ends that memory.
+    /// Ends the staged memory.
     fn unstage(&mut self);
-    /// From now on the memory of the process is another one, that nobody shares with it: the one that was made for
-    /// that, or one that is empty.
+    /// Replaces the memory of the process by one that it shares with nobody: the staged one, or an empty one.
     fn leave_memory(&mut self) -> Result<(), Errno>;
 }

@@ -1,16 +1,17 @@
-//! Instances of `inotify`: who watches which files and directories, and what has happened to these.
+//! Instances of `inotify`: which instance watches which files and directories, and the events that have happened to
+//! these.
 //!
-//! * A [`Mark`] is a file that somebody watches, by inode. It keeps the file open as long as it has a name, so that its
-//!   path can be asked for.
-//! * An [`Instance`] has a [`Queue`] of records as programs read them, byte for byte.
-//! * A [`Place`] is where an open file is found, its directory and its name there: who watches a directory is told of
-//!   what happens to what is in it. It is looked for when a description is opened while anybody watches directories,
-//!   or, of a file in memory, when something first happens to it, and then kept ([`crate::calls::inotify`]).
+//! * A [`Mark`] is a file that is watched, by inode. It keeps the file open as long as the file has a name, so that the
+//!   file system can be asked for its path.
+//! * An [`Instance`] has a [`Queue`] of records in the byte format that programs read.
+//! * A [`Place`] is the directory and the name of an open file, needed to report events of the file to the watches of
+//!   its directory. It is looked up when a description is opened while a directory is watched, or, for a file in
+//!   memory, at the first event; it is then kept ([`crate::calls::inotify`]).
 //!
-//! While nobody watches anything all of it is one look at an empty table ([`Inotifies::is_unwatched`]). What happens is
-//! told of where calls do it ([`crate::calls::inotify`]) and where descriptions end ([`System::closed_watched`]).
+//! While nothing is watched all of this costs one look at an empty table ([`Inotifies::is_unwatched`]). Events are
+//! reported where calls cause them ([`crate::calls::inotify`]) and where descriptions end ([`System::closed_watched`]).
 //!
-//! A file ends for who watches it (`IN_DELETE_SELF`) when it has no name and nobody has it open ([`crate::busy`]).
+//! Watches of a file end (`IN_DELETE_SELF`) when it has no name and no description ([`crate::busy`]).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
@@ -24,21 +25,21 @@ use crate::host::Host;
 use crate::process::{Description, Kind};
 use crate::system::{Key, Payer, System, Thing};
 
-/// Bytes of a record without a name.
+/// Bytes of a record without a name (`struct inotify_event`).
 pub const RECORD: usize = 16;
-/// Names are filled up with zeros to a multiple of so many bytes.
+/// Names are padded with zeros to a multiple of this many bytes.
 const NAMES: usize = 16;
-/// Most bytes that wait to be read, and that for instances of a payer beyond the first [`LARGE`].
+/// Most bytes in the queue of each of a payer's first [`LARGE`] instances.
 pub const CAPACITY: usize = 64 << 10;
-/// See [`CAPACITY`].
+/// Most bytes in the queue of each further instance of a payer.
 const SMALL_CAPACITY: usize = 8 << 10;
-/// See [`CAPACITY`].
+/// How many instances of a payer have a queue of [`CAPACITY`].
 const LARGE: usize = 8;
-/// What can be asked for.
+/// The events that a watch can ask for.
 pub const EVENTS: u32 = linux::IN_ALL_EVENTS;
-/// What is kept of what is asked for beside events.
+/// The flags of `inotify_add_watch` that a watch keeps beside its events.
 pub const HOW: u32 = linux::IN_EXCL_UNLINK | linux::IN_ONESHOT;
-/// What is told of what is in a directory that is watched, by what is done with it.
+/// The events of a file that are also reported to watches of its directory.
 pub const OF_CHILDREN: u32 = linux::IN_ACCESS
     | linux::IN_MODIFY
     | linux::IN_ATTRIB
@@ -46,7 +47,7 @@ pub const OF_CHILDREN: u32 = linux::IN_ACCESS
     | linux::IN_CLOSE_NOWRITE
     | linux::IN_OPEN;
 
-/// How programs read what has happened: `struct inotify_event`.
+/// A record as programs read it: `struct inotify_event` with the padded name.
 fn record(wd: i32, mask: u32, cookie: u32, name: &str) -> Vec<u8> {
     let room = match name.len() {
         0 => 0,
@@ -61,18 +62,18 @@ fn record(wd: i32, mask: u32, cookie: u32, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Records that wait to be read.
+/// The records of an instance that wait to be read.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     bytes: VecDeque<u8>,
-    /// Bytes of the last one; 0 if there is none.
+    /// Bytes of the last record; 0 if there is none.
     last: usize,
-    /// One of them says that there were more.
+    /// One of the records is `IN_Q_OVERFLOW`.
     lost: bool,
 }
 
 impl Queue {
-    /// The records, if these bytes are some as [`Queue::push`] makes them.
+    /// Parses records from an image; `None` unless they are as [`Queue::push`] makes them.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut queue = Queue::default();
@@ -95,36 +96,35 @@ impl Queue {
         (queue.len() <= CAPACITY + RECORD).then_some(queue)
     }
 
-    /// How many bytes there are.
+    /// Bytes of all records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The bytes.
+    /// The records as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.bytes.iter().copied().collect()
     }
 
-    /// How many bytes of memory it may take to put this record behind the others.
+    /// Most bytes of memory that appending this record may take.
     fn growth(&self, record: &[u8]) -> usize {
-        // What is lost can be said without more.
+        // The overflow record always has room (see `append`).
         match self.bytes.len() + record.len() + RECORD > self.bytes.capacity() {
             true => 2 * (self.bytes.capacity().max(256) + record.len()),
             false => 0,
         }
     }
 
-    /// Puts a record behind the others, of which there are at most `most` bytes: whether there is one more. The same
-    /// again is nothing new; instead of what has no room (or no memory, if `has_room` says so) there is one that says
-    /// that something is lost.
+    /// Appends a record unless it equals the last one; returns whether a record was added. If the queue would exceed
+    /// `most` bytes, or if there is no memory (`!has_room`), one `IN_Q_OVERFLOW` record is appended instead.
     fn push(&mut self, record: &[u8], most: usize, has_room: bool) -> bool {
         if self.bytes.len() + record.len() > most || !has_room {
             let lost = core::mem::replace(&mut self.lost, true);
@@ -141,13 +141,13 @@ impl Queue {
     }
 
     fn append(&mut self, record: &[u8]) {
-        // With room for the one that says that something is lost.
+        // Reserves room for a later overflow record.
         self.bytes.reserve(record.len() + RECORD);
         self.bytes.extend(record);
         self.last = record.len();
     }
 
-    /// Whether the last record says the same: all but its cookie, and never that a watch is gone.
+    /// Whether the last record is the same apart from its cookie. `IN_IGNORED` records are never merged.
     fn ends_with(&self, record: &[u8]) -> bool {
         if self.last != record.len() || crate::wire::u32_at(record, 4) & linux::IN_IGNORED != 0 {
             return false;
@@ -157,7 +157,7 @@ impl Queue {
         both.all(|((a, b), at)| a == b || (8..12).contains(&at))
     }
 
-    /// Bytes of the first records that have room in so many; `None` if not even one has.
+    /// Bytes of the leading records that fit in `most` bytes; `None` if not even the first one fits.
     #[must_use]
     pub fn fitting(&self, most: u64) -> Option<usize> {
         let mut length = 0;
@@ -172,7 +172,7 @@ impl Queue {
         (length > 0).then_some(length)
     }
 
-    /// Takes the first bytes, which are whole records ([`Queue::fitting`]).
+    /// Removes and returns the first `length` bytes, which are whole records ([`Queue::fitting`]).
     pub fn take(&mut self, length: usize) -> Vec<u8> {
         let taken: Vec<u8> = self.bytes.drain(..length).collect();
         let mut at = 0;
@@ -194,20 +194,20 @@ impl Queue {
 struct Instance {
     payer: Payer,
     queue: Queue,
-    /// Most bytes in it.
+    /// Most bytes in its queue.
     most: usize,
-    /// The files by the numbers of the watches.
+    /// The watched files by watch number (`wd`).
     watches: BTreeMap<i32, u64>,
-    /// The last number of a watch.
+    /// The last watch number.
     last: i32,
 }
 
-/// What an instance asks of a file.
+/// The watch of an instance on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// Its number in the instance.
+    /// Its watch number in the instance.
     pub wd: i32,
-    /// Of [`EVENTS`] and [`HOW`].
+    /// Event bits of [`EVENTS`] and flags of [`HOW`].
     pub asks: u32,
 }
 
@@ -215,24 +215,24 @@ pub struct Watch {
 #[derive(Clone, Debug, Default)]
 struct Mark {
     is_directory: bool,
-    /// By instance.
+    /// The watches by instance.
     watches: BTreeMap<u64, Watch>,
-    /// It has no name any more, and is not kept open by the mark.
+    /// The file has no name any more, so the mark does not keep it open.
     is_nameless: bool,
 }
 
-/// Where an open file is found.
+/// The directory and the name of an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The directory.
+    /// Inode of the directory.
     pub directory: u64,
-    /// Its name there.
+    /// Its name in the directory.
     pub name: Rc<str>,
-    /// It had that name, and has none in its place.
+    /// The name has been removed; the file keeps it here for reports.
     pub is_gone: bool,
 }
 
-/// The place of a description.
+/// A description's place, with the payer for whom it is counted.
 #[derive(Clone, Debug)]
 struct Placed {
     ino: u64,
@@ -240,33 +240,33 @@ struct Placed {
     payer: Payer,
 }
 
-/// What is asked for on a file system, in memory or on the disk.
+/// What is watched on one file system, in memory or on the disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// How many files are watched.
     marks: usize,
-    /// How many watches of directories ask for each event.
+    /// For each event bit, how many watches of directories ask for it.
     counts: [u32; EVENTS.count_ones() as usize],
-    /// Those that are asked for.
+    /// The event bits whose counts are not 0.
     events: u32,
 }
 
-/// All of them.
+/// All instances, marks and places.
 #[derive(Clone, Debug, Default)]
 pub struct Inotifies {
     all: BTreeMap<u64, Instance>,
     marks: BTreeMap<u64, Mark>,
-    /// In memory, and on the disk.
+    /// The memory file system's, and the disk's.
     asked: [Asked; 2],
-    /// By the address of the description.
+    /// Places by the address of the description.
     places: BTreeMap<usize, Placed>,
-    /// File and address of those.
+    /// Inode and description address of each place.
     by_ino: BTreeSet<(u64, usize)>,
-    /// The last number that tells one renaming from others.
+    /// The last cookie, which connects the two records of a renaming.
     cookie: u32,
 }
 
-/// Which of the file systems has a file.
+/// Index in [`Inotifies::asked`] of the file system that has the file.
 const fn system_of(ino: u64) -> usize {
     (ino & ON_DISK != 0) as usize
 }
@@ -279,13 +279,13 @@ impl Inotifies {
         self.marks.is_empty()
     }
 
-    /// Whether somebody watches a file of this file system.
+    /// Whether a file of this file system is watched.
     #[must_use]
     pub const fn has_marks(&self, on_disk: bool) -> bool {
         self.asked[on_disk as usize].marks > 0
     }
 
-    /// Which of these events of what is in a directory somebody asks for on this file system.
+    /// Those of `events` that some watch of a directory on this file system asks for.
     #[must_use]
     pub const fn of_children(&self, on_disk: bool, events: u32) -> u32 {
         self.asked[on_disk as usize].events & events
@@ -297,13 +297,13 @@ impl Inotifies {
         self.all.get(&id).map(|instance| &instance.queue)
     }
 
-    /// The same, to take something.
+    /// The queue of an instance, to be changed.
     pub fn queue_mut(&mut self, id: u64) -> Option<&mut Queue> {
         self.all.get_mut(&id).map(|instance| &mut instance.queue)
     }
 
-    /// The watches of an instance by their numbers: the file, what is asked of it, and whether it has no name any more.
-    /// And the last number.
+    /// The watches of an instance by rising number: the file, the watch, and whether the file has no name any more.
+    /// Also the last watch number.
     #[must_use]
     pub fn watches(&self, id: u64) -> (Vec<(u64, Watch, bool)>, i32) {
         let Some(instance) = self.all.get(&id) else {
@@ -328,7 +328,7 @@ impl Inotifies {
         self.all.get(&id)?.watches.get(&wd).copied()
     }
 
-    /// Notes that a watch asks for these events, or (`!more`) does not any more.
+    /// Counts (`more`) or uncounts the events that a watch of a directory asks for.
     fn ask(&mut self, ino: u64, is_directory: bool, events: u32, more: bool) {
         let asked = &mut self.asked[system_of(ino)];
         if !is_directory {
@@ -349,7 +349,7 @@ impl Inotifies {
         }
     }
 
-    /// The descriptions of a file whose place is this one.
+    /// Addresses of the descriptions of a file whose place is this directory and name.
     fn at(&self, ino: u64, directory: u64, name: &str) -> Vec<usize> {
         let all = self.by_ino.range((ino, 0)..=(ino, usize::MAX));
         let is_there = |address: &usize| {
@@ -360,7 +360,7 @@ impl Inotifies {
         all.map(|(_, address)| *address).filter(is_there).collect()
     }
 
-    /// A file has lost this name.
+    /// Marks the places of a file under this name as gone.
     pub fn lost_name(&mut self, ino: u64, directory: u64, name: &str) {
         for address in self.at(ino, directory, name) {
             if let Some(placed) = self.places.get_mut(&address) {
@@ -369,7 +369,7 @@ impl Inotifies {
         }
     }
 
-    /// A file has another name instead of this one.
+    /// Moves the places of a file from one directory and name to another.
     pub fn renamed(&mut self, ino: u64, (directory, name): (u64, &str), to: (u64, &str)) {
         for address in self.at(ino, directory, name) {
             if let Some(placed) = self.places.get_mut(&address) {
@@ -379,13 +379,13 @@ impl Inotifies {
         }
     }
 
-    /// A number that tells a renaming from others.
+    /// A new cookie for the two records of a renaming.
     pub fn new_cookie(&mut self) -> u32 {
         self.cookie = self.cookie.wrapping_add(1).max(1);
         self.cookie
     }
 
-    /// The last of these numbers.
+    /// The last cookie.
     #[must_use]
     pub const fn cookie(&self) -> u32 {
         self.cookie
@@ -393,7 +393,7 @@ impl Inotifies {
 }
 
 impl System {
-    /// Whether there is no instance, and nothing is left of any.
+    /// Whether there is no instance, and no mark, place or count is left over.
     #[cfg(test)]
     pub(crate) fn is_without_inotify(&self) -> bool {
         let all = &self.inotify;
@@ -407,7 +407,7 @@ impl System {
             && counted == [0; 3]
     }
 
-    /// A new instance. Errors: `EMFILE`.
+    /// Makes an instance and returns its number. Errors: `EMFILE`.
     pub fn new_inotify(&mut self, payer: Payer) -> Result<u64, Errno> {
         let count = self.count_thing(Thing::Inotify, payer);
         let most = match count.map_err(|_| EMFILE)? {
@@ -424,7 +424,7 @@ impl System {
         Ok(id)
     }
 
-    /// What an instance of an image had: its records, the last number of a watch, and that of a renaming.
+    /// Restores an instance from an image: its queue, the last watch number and the last cookie.
     pub fn restore_inotify(&mut self, id: u64, queue: Queue, (last, cookie): (i32, u32)) {
         self.inotify.cookie = self.inotify.cookie.max(cookie);
         if let Some(instance) = self.inotify.all.get_mut(&id) {
@@ -432,7 +432,7 @@ impl System {
         }
     }
 
-    /// An instance is gone.
+    /// Removes an instance and its watches.
     pub fn forget_inotify(&mut self, host: &mut dyn Host, id: u64) {
         let Some(instance) = self.inotify.all.get(&id) else {
             return;
@@ -446,7 +446,7 @@ impl System {
         }
     }
 
-    /// What an instance asks of a file, if it watches it.
+    /// The watch of an instance on a file, if there is one.
     fn watch_of(&self, id: u64, ino: u64) -> Option<Watch> {
         self.inotify.marks.get(&ino)?.watches.get(&id).copied()
     }
@@ -457,8 +457,10 @@ impl System {
         self.watch_of(id, ino).is_some()
     }
 
-    /// Has an instance watch a file, which is open once for that: the number of the watch, and whether the file stays
-    /// open for it. `asks` is as the call says it. Errors: `EEXIST`, `ENOSPC`; the file is to be closed then.
+    /// Adds or changes the watch of an instance on a file, which the caller has opened once more for this. `asks` is
+    /// the mask of `inotify_add_watch`. Returns the watch number, and whether the new mark takes over the caller's
+    /// open; otherwise, and on errors, the caller closes the file. Errors: `EINVAL` (no such instance), `EEXIST`,
+    /// `ENOSPC`.
     pub fn watch_file(
         &mut self,
         id: u64,
@@ -489,8 +491,9 @@ impl System {
         Ok((known.wd, false))
     }
 
-    /// Has an instance watch a file that it does not watch, and whether that has no name but is open. Whether nobody
-    /// watched it, so that it stays open for that. Errors: `ENOSPC`; nothing has changed then.
+    /// Adds the watch of an instance on a file that it does not watch. `is_nameless`: the file is open but has no name.
+    /// Returns whether the file had no watch before, so that the new mark takes over the caller's open. Errors:
+    /// `EINVAL` (no such instance), `ENOSPC`; then nothing has changed.
     pub fn add_watch(
         &mut self,
         id: u64,
@@ -516,7 +519,7 @@ impl System {
         Ok(is_new)
     }
 
-    /// An instance does not watch a file any more.
+    /// Removes the watch of an instance on a file; with the last one the mark closes the file.
     fn unwatch_file(&mut self, host: &mut dyn Host, id: u64, ino: u64) {
         let Some(mark) = self.inotify.marks.get_mut(&ino) else {
             return;
@@ -547,7 +550,7 @@ impl System {
         }
     }
 
-    /// An instance does not watch a file any more, and is told so.
+    /// Removes a watch after an `IN_IGNORED` record.
     fn end_watch(&mut self, host: &mut dyn Host, id: u64, ino: u64) {
         if let Some(watch) = self.watch_of(id, ino) {
             self.put_record(host, id, &record(watch.wd, linux::IN_IGNORED, 0, ""));
@@ -569,7 +572,7 @@ impl System {
         Ok(())
     }
 
-    /// Puts a record into the queue of an instance.
+    /// Puts a record into the queue of an instance and wakes its readers.
     fn put_record(&mut self, host: &mut dyn Host, id: u64, record: &[u8]) {
         let Some(instance) = self.inotify.all.get_mut(&id) else {
             return;
@@ -581,8 +584,8 @@ impl System {
         }
     }
 
-    /// Something has happened to a file, or to something in it if there is a name: those who watch it for that are
-    /// told. `is_gone`: it has no name any more.
+    /// Reports an event of a file, or of the entry `name` of a directory, to the watches that ask for it. `is_gone`:
+    /// the entry's name has been removed.
     fn tell_watchers(
         &mut self,
         host: &mut dyn Host,
@@ -606,12 +609,12 @@ impl System {
         }
     }
 
-    /// Something has happened to a file.
+    /// Reports an event to the watches of a file.
     pub fn tell_file(&mut self, host: &mut dyn Host, ino: u64, mask: u32) {
         self.tell_watchers(host, ino, (mask, 0), ("", false));
     }
 
-    /// Something has happened to a file that has this place: who watches its directory is told first.
+    /// Reports an event of a file that has this place, first to the watches of its directory.
     pub fn tell_both(&mut self, host: &mut dyn Host, ino: u64, mask: u32, place: Option<&Place>) {
         let is_gone = place.is_some_and(|place| place.is_gone);
         if let Some(place) = place {
@@ -620,7 +623,7 @@ impl System {
         self.tell_watchers(host, ino, (mask, 0), ("", is_gone));
     }
 
-    /// A name in a directory has come, gone or been exchanged.
+    /// Reports that a name in a directory has been added, removed or replaced.
     pub fn tell_directory(
         &mut self,
         host: &mut dyn Host,
@@ -631,7 +634,7 @@ impl System {
         self.tell_watchers(host, directory, (mask, cookie), (name, false));
     }
 
-    /// A file has lost its last name.
+    /// Reports that a file has lost its last name: its mark closes the file.
     pub fn lost_last_name(&mut self, host: &mut dyn Host, ino: u64) {
         let Some(mark) = self.inotify.marks.get_mut(&ino) else {
             return;
@@ -642,7 +645,7 @@ impl System {
         }
     }
 
-    /// Nobody may have a file any more: then it ends for those who watch it.
+    /// Ends the watches of a nameless file, with `IN_DELETE_SELF`, if no description of it is open.
     pub fn let_go(&mut self, host: &mut dyn Host, ino: u64) {
         let mark = self.inotify.marks.get(&ino);
         if !mark.is_some_and(|mark| mark.is_nameless) || self.busy.is_open(ino) {
@@ -657,7 +660,7 @@ impl System {
         }
     }
 
-    /// A file that an instance of an image watched is not there any more.
+    /// Reports to an instance of an image that a file it watched does not exist any more.
     pub fn lost_meanwhile(&mut self, host: &mut dyn Host, id: u64, watch: Watch) {
         if watch.asks & linux::IN_DELETE_SELF != 0 {
             self.put_record(host, id, &record(watch.wd, linux::IN_DELETE_SELF, 0, ""));
@@ -665,7 +668,7 @@ impl System {
         self.put_record(host, id, &record(watch.wd, linux::IN_IGNORED, 0, ""));
     }
 
-    /// Keeps the place of a description, if its payer may have one more kept and there is memory.
+    /// Keeps the place of a description, if the payer may have one more and there is memory.
     pub fn keep_place(
         &mut self,
         host: &mut dyn Host,
@@ -688,7 +691,8 @@ impl System {
         self.inotify.by_ino.insert((ino, address));
     }
 
-    /// Nobody has this description, which had this address, any more. To be called before its file is closed, if anybody watches files.
+    /// The description at this address has ended: reports `IN_CLOSE_WRITE` or `IN_CLOSE_NOWRITE` and forgets its place.
+    /// Call it before the file is closed, if any file is watched.
     #[cold]
     pub fn closed_watched(
         &mut self,
@@ -710,7 +714,8 @@ impl System {
         };
         if !description.is_path() {
             let mut place = placed.map(|placed| placed.place);
-            // Nobody can wait for a disk here: what is there was looked for when it was opened ([`crate::calls::inotify::find_opened`]).
+            // A close cannot wait for a disk. The place of a file on the disk was looked up when it was opened
+            // ([`crate::calls::inotify::find_opened`]).
             if place.is_none() && ino & ON_DISK == 0 && self.inotify.of_children(false, mask) != 0 {
                 place = find_place_now(host, ino);
             }
@@ -722,7 +727,7 @@ impl System {
     }
 }
 
-/// Where a file that is open is found, if it is.
+/// Looks up the place of an open file; `None` if it has no name. `ask` sends a request to the file system.
 pub fn find_place(
     ino: u64,
     mut ask: impl FnMut(&Request) -> Result<Reply, proto::Error>,
@@ -745,12 +750,12 @@ pub fn find_place(
     }
 }
 
-/// The same of a file in memory, for which nobody waits.
+/// The same for a file in memory, whose file system answers at once.
 pub fn find_place_now(host: &mut dyn Host, ino: u64) -> Option<Place> {
     find_place(ino, |request| Ok(host.fs_now(request, &[], &mut [])?.0))
 }
 
-/// The directory of an absolute path, and the name there.
+/// The directory and the last name of an absolute path; `None` if there is no name.
 #[must_use]
 pub fn split(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = path.trim_end_matches('/').rsplit_once('/')?;
@@ -765,7 +770,7 @@ mod tests {
     use alloc::vec::Vec;
     use linux_raw_sys::general as linux;
 
-    /// What there is, one record after the other.
+    /// Takes all records, one by one.
     fn records(queue: &mut Queue) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some(first) = (RECORD..600).find_map(|most| queue.fitting(most as u64)) {
@@ -800,12 +805,12 @@ mod tests {
         assert!(queue.push(&record(2, linux::IN_MOVED_TO, 1, "name"), CAPACITY, true));
         assert!(queue.push(&record(2, linux::IN_MOVED_TO, 1, "nama"), CAPACITY, true));
         assert!(queue.push(&record(2, linux::IN_MOVED_FROM, 1, "nama"), CAPACITY, true));
-        // What is before the last one does not matter.
+        // Only the last record is compared.
         assert!(queue.push(&moved(1), CAPACITY, true));
         let ignored = record(1, linux::IN_IGNORED, 0, "");
         assert!(queue.push(&ignored, CAPACITY, true) && queue.push(&ignored, CAPACITY, true));
         assert_eq!(records(&mut queue).len(), 7);
-        // Once it has been read it is new.
+        // Once the equal record has been read, the event is recorded again.
         assert!(queue.push(&moved(1), CAPACITY, true));
         assert_eq!(queue.len(), 32);
         records(&mut queue);
@@ -826,7 +831,7 @@ mod tests {
             "O2: a queue ends where it is full"
         );
         assert!(!queue.push(&name(put), 1000, true));
-        // Something is read, and what comes then has room.
+        // After a record is read the next one has room, though the overflow record is still queued.
         let first = queue.fitting(40).unwrap();
         assert_eq!(queue.take(first), name(0));
         assert!(queue.push(&name(99), 1024, true) && queue.lost);
@@ -834,7 +839,7 @@ mod tests {
         assert_eq!((all.len(), queue.lost), (32, false));
         assert_eq!(all[30], record(-1, linux::IN_Q_OVERFLOW, 0, ""));
         assert_eq!(all[31], name(99));
-        // Nor has it without memory.
+        // Without memory a record is lost as well.
         assert!(queue.push(&name(1), 1000, false) && !queue.push(&name(1), 1000, false));
         assert_eq!(
             records(&mut queue),
@@ -880,7 +885,7 @@ mod tests {
                 "{length}"
             );
         }
-        // Any one byte of length or filling that is another one.
+        // Any one byte of a length or of padding that differs makes the bytes invalid.
         for at in (12..16).chain(28..32).chain(37..48) {
             let mut other = bytes.clone();
             other[at] ^= 1;
