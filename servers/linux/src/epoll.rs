@@ -27,7 +27,7 @@ pub const ALWAYS: u32 = linux::EPOLLERR | linux::EPOLLHUP;
 pub const ONESHOT: u32 = linux::EPOLLONESHOT;
 /// The watch is edge-triggered.
 pub const EDGE: u32 = linux::EPOLLET;
-/// An event need not wake every instance that watches the description.
+/// An event need not wake every instance that watches the description; here it does.
 pub const EXCLUSIVE: u32 = linux::EPOLLEXCLUSIVE;
 /// The bits of `events` that are not events.
 const PRIVATE: u32 = ONESHOT | EDGE | EXCLUSIVE | linux::EPOLLWAKEUP;

@@ -1,66 +1,67 @@
-//! The network interfaces of the machine, as Linux shows them: the loopback always, and `eth0` if the network's server
-//! has told of a card. All that programs can ask about interfaces, by `ioctl`, by netlink and in files, is made of this.
+//! The network interfaces of the machine as Linux shows them: the loopback always, and `eth0` once the network server
+//! has reported a card. Everything that programs read about interfaces, by `ioctl`, by netlink and in files, is
+//! computed from this.
 
 use alloc::vec::Vec;
 
 use crate::outside::Card;
 use crate::socket::{is_loopback, is_mapped, mapped, LOOPBACK_4, LOOPBACK_6};
 
-/// The number of the loopback.
+/// The index of the loopback.
 pub const LOOPBACK: u32 = 1;
-/// The number of the card.
+/// The index of the card.
 pub const CARD: u32 = 2;
-/// The name of the card, which names below `/sys/class/net` have, too.
+/// The name of the card, also below `/sys/class/net`.
 pub const CARD_NAME: &str = "eth0";
 
 /// Flags of an interface, as Linux has them.
 pub mod flag {
-    /// It is used.
+    /// The interface is switched on.
     pub const UP: u32 = 1;
-    /// All of its network can be reached at once.
+    /// The interface has a broadcast address.
     pub const BROADCAST: u32 = 2;
-    /// It is the loopback.
+    /// The interface is the loopback.
     pub const LOOPBACK: u32 = 8;
-    /// It works.
+    /// The interface is operational.
     pub const RUNNING: u32 = 0x40;
-    /// Groups of its network can be reached.
+    /// The interface can send to multicast groups.
     pub const MULTICAST: u32 = 0x1000;
     /// There is a carrier.
     pub const LOWER_UP: u32 = 0x1_0000;
 }
 
-/// What an address, or a way to others, is good for, as Linux counts it.
+/// Scopes of addresses and routes, with Linux's numbers.
 pub mod scope {
-    /// All.
+    /// Valid everywhere.
     pub const WORLD: u8 = 0;
-    /// The network of the interface.
+    /// Valid in the network of the interface.
     pub const LINK: u8 = 253;
-    /// This machine.
+    /// Valid in this machine.
     pub const HOST: u8 = 254;
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number.
+    /// Its index.
     pub index: u32,
     /// Its name.
     pub name: &'static str,
-    /// What it is, as ARP counts: 1 is an Ethernet, 772 the loopback.
+    /// Its ARP hardware type: 1 is an Ethernet, 772 the loopback.
     pub kind: u16,
     /// Its [`flag`]s.
     pub flags: u32,
-    /// Most bytes of a packet.
+    /// Most bytes of a packet (MTU).
     pub mtu: u32,
-    /// How many packets can wait.
+    /// Packets that its send queue can hold.
     pub queue: u32,
-    /// What orders these, as Linux names it.
+    /// Name of the discipline of the send queue, as Linux names it.
     pub order: &'static str,
-    /// Its address on the wire, and that of all there.
+    /// Its hardware address and the hardware broadcast address.
     pub hardware: [[u8; 6]; 2],
-    /// Its addresses, and the bits of their networks: those of IPv4 in the form of those of IPv6.
+    /// Its addresses and the prefix lengths of their networks. IPv4 addresses are mapped into IPv6.
     pub addresses: Vec<(u128, u8)>,
-    /// Packets that have come, that were of no use, that have left, for which there was no room.
+    /// Packets received, dropped as useless, sent, and dropped for lack of room.
     pub counters: [u64; 4],
 }
 
@@ -71,19 +72,19 @@ impl Interface {
         self.index == LOOPBACK
     }
 
-    /// Its addresses of IPv4, and the bits of their networks.
+    /// Its IPv4 addresses, with prefix lengths.
     pub fn fours(&self) -> impl Iterator<Item = (u32, u8)> + '_ {
         let fours = self.addresses.iter().filter(|(its, _)| is_mapped(*its));
         fours.map(|(address, bits)| (*address as u32, (*bits).min(32)))
     }
 
-    /// Its addresses of IPv6, and the bits of their networks.
+    /// Its IPv6 addresses, with prefix lengths.
     pub fn sixes(&self) -> impl Iterator<Item = (u128, u8)> + '_ {
         let sixes = self.addresses.iter().filter(|(its, _)| !is_mapped(*its));
         sixes.map(|(address, bits)| (*address, (*bits).min(128)))
     }
 
-    /// The address of all in the network of an address of IPv4; none on the loopback.
+    /// The broadcast address of the network of an IPv4 address; none on the loopback.
     #[must_use]
     pub fn broadcast(&self, (address, bits): (u32, u8)) -> Option<u32> {
         let has = self.flags & flag::BROADCAST != 0 && bits < 31;
@@ -91,7 +92,7 @@ impl Interface {
     }
 }
 
-/// The mask of a network of IPv4 with so many bits.
+/// The network mask of IPv4 for a prefix length.
 #[must_use]
 pub const fn mask(bits: u8) -> u32 {
     match u32::MAX.checked_shl(32u32.saturating_sub(bits as u32)) {
@@ -100,7 +101,7 @@ pub const fn mask(bits: u8) -> u32 {
     }
 }
 
-/// The first address of the network of an address.
+/// The first address of the network of an address with this prefix length.
 const fn network((address, bits): (u128, u8)) -> u128 {
     let width = if is_mapped(address) { 32 } else { 128 };
     let apart = (width as u32).saturating_sub(bits as u32);
@@ -110,7 +111,7 @@ const fn network((address, bits): (u128, u8)) -> u128 {
     }
 }
 
-/// What an address of an interface is good for.
+/// The [`scope`] of an address.
 #[must_use]
 pub const fn scope_of(address: u128) -> u8 {
     match address {
@@ -120,16 +121,16 @@ pub const fn scope_of(address: u128) -> u8 {
     }
 }
 
-/// A table of ways, as Linux counts them.
+/// A routing table, with Linux's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// To others.
+    /// Routes to other machines.
     Main = 254,
-    /// To this machine itself.
+    /// Routes to this machine itself.
     Local = 255,
 }
 
-/// What is at the end of a way, as Linux counts it.
+/// The type of a route, with Linux's number: what the addresses at its end are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum End {
@@ -138,29 +139,29 @@ pub enum End {
     All = 3,
 }
 
-/// A way to addresses.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// In which table it stands.
+    /// The table that has the route.
     pub table: Table,
-    /// What is at its end.
+    /// The type of the route.
     pub end: End,
-    /// The first address, and the bits that all have in common.
+    /// The first destination address, and the prefix length.
     pub to: (u128, u8),
-    /// Who carries further what is for them.
+    /// The router that forwards the packets, if one does.
     pub gateway: Option<u128>,
-    /// The own address on the way.
+    /// The source address of packets on this route, if one is set.
     pub source: Option<u128>,
-    /// What it is good for.
+    /// The scope of the destination.
     pub scope: u8,
     /// Its weight.
     pub metric: u32,
-    /// Over which interface.
+    /// Index of the interface.
     pub interface: u32,
 }
 
 impl Route {
-    /// Whether it is one of IPv4.
+    /// Whether it is a route of IPv4.
     #[must_use]
     pub const fn is_four(&self) -> bool {
         is_mapped(self.to.0)
@@ -175,13 +176,13 @@ impl Route {
 /// All interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interfaces {
-    /// They, in the order of their numbers.
+    /// The interfaces by rising index.
     pub all: Vec<Interface>,
     router: Option<u128>,
 }
 
 impl Interfaces {
-    /// Those of a machine with this card, or without one.
+    /// The interfaces of a machine with this card, or without one.
     #[must_use]
     pub fn new(card: Option<&Card>) -> Self {
         let mut all = Vec::from([Interface {
@@ -221,13 +222,13 @@ impl Interfaces {
         }
     }
 
-    /// The one with this number.
+    /// The interface with this index.
     #[must_use]
     pub fn by_index(&self, index: u32) -> Option<&Interface> {
         self.all.iter().find(|interface| interface.index == index)
     }
 
-    /// The one with this name.
+    /// The interface with this name.
     #[must_use]
     pub fn by_name(&self, name: &[u8]) -> Option<&Interface> {
         self.all
@@ -235,7 +236,7 @@ impl Interfaces {
             .find(|interface| interface.name.as_bytes() == name)
     }
 
-    /// All ways, those of IPv4 first, and of each kind those to others first; the way to all stands before the rest.
+    /// All routes: the default route, then those of IPv4 and those of IPv6, in each family the main table first.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let mut all = Vec::new();
@@ -260,12 +261,12 @@ impl Interfaces {
         all
     }
 
-    /// The way to an address, and the own address on it.
+    /// The route to an address, and the source address of packets on it.
     #[must_use]
     pub fn way(&self, to: u128) -> Option<(Route, Option<u128>)> {
         let all = self.routes();
         let found = all.iter().filter(|route| route.leads_to(to));
-        // The most particular one, and of equal ones that to the machine itself.
+        // The longest prefix wins; of equal ones the route to the machine itself.
         let best = found.max_by_key(|route| (route.to.1, route.table as u32))?;
         let of_interface = |index| {
             let interface = self.by_index(index)?;
@@ -273,7 +274,7 @@ impl Interfaces {
             own.find(|its| is_mapped(*its) == is_mapped(to))
         };
         if best.end == End::Self_ {
-            // What is for the machine itself does not leave it.
+            // Packets for the machine itself do not leave it.
             let found = Route {
                 interface: LOOPBACK,
                 ..*best
@@ -285,7 +286,7 @@ impl Interfaces {
     }
 }
 
-/// The ways of one family in one table that come of the addresses of an interface.
+/// The routes of one family in one table that follow from the addresses of an interface.
 fn routes_of(interface: &Interface, is_four: bool, table: Table) -> Vec<Route> {
     let mut all = Vec::new();
     for (address, bits) in interface.addresses.iter().copied() {
@@ -311,7 +312,8 @@ fn routes_of(interface: &Interface, is_four: bool, table: Table) -> Vec<Route> {
             ..base
         };
         match table {
-            // The loopback's network of IPv4 is all the machine itself.
+            // All addresses of the loopback's IPv4 network are the machine itself, so it has no route in the main
+            // table.
             Table::Main if is_four && (interface.is_loopback() || bits == whole) => {}
             Table::Main => all.push(base),
             Table::Local => {

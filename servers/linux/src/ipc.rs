@@ -1,18 +1,17 @@
-//! System V IPC: shared memory, sets of semaphores and queues of messages.
+//! System V IPC: shared memory, semaphore sets and message queues.
 //!
-//! What there is of it is of a *tree* ([`Ipc`]): its keys and identifiers mean nothing to others, and it goes when the
-//! tree does. Each of the three kinds is a table of things by index ([`Things`]); an identifier is an index and how
-//! often indexes have been used anew before.
+//! All of these belong to a *tree* ([`Ipc`]): their keys and identifiers mean nothing to other trees, and they end with
+//! the tree. Each of the three kinds is a table of things by index ([`Things`]); an identifier is an index and a count
+//! of how often indexes had been reused before.
 //!
-//! * Shared memory is a memory object ([`crate::object`]), which the table has a use of until it is removed. Then it
-//!   lasts as long as some memory has it.
-//! * Who waits stands in a queue, in the order in which it came, and what happens to it is decided there and then: an
-//!   operation on semaphores that has become possible is done, a message is handed to the first one who wants it. The
-//!   call finds that when it is made again, so it does not matter when that is, nor whether an image was made in
-//!   between.
+//! * Shared memory is a memory object ([`crate::object`]), which the table holds a use of until the shared memory is
+//!   removed. After that it lasts as long as some memory maps it.
+//! * A task that waits stands in a queue, in the order of arrival, and is served there: operations on semaphores are
+//!   done as soon as they are possible, a message is handed to the first task that wants it. The call finds the outcome
+//!   when it is made again, so it does not matter when that is, nor whether an image was made in between.
 //!
-//! Everything has a most. A call that changes semaphores tries [`MAX_TRIES`] times at the most what others wait for; if
-//! that was not enough each of them tries by itself, when its call is made again.
+//! Everything has a limit. A call that changes semaphores tries the operations of waiters at most [`MAX_TRIES`] times;
+//! if that was not enough each waiter tries its own when its call is made again.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
@@ -27,34 +26,34 @@ use crate::object::{Objects, Use};
 use crate::process::Ids;
 use crate::system::{Key, Payer, System, Thing, Tid};
 
-/// Most things of a kind in a tree.
+/// Most things of one kind in a tree.
 pub const MAX_THINGS: usize = 128;
-/// Most semaphores of a set.
+/// Most semaphores in a set.
 pub const MAX_SEMAPHORES: usize = 250;
-/// Most operations on semaphores at once.
+/// Most operations in one call of `semop`.
 pub const MAX_OPERATIONS: usize = 64;
 /// Highest value of a semaphore.
 pub const MAX_VALUE: u16 = 32_767;
 /// Most bytes of a message.
 pub const MAX_MESSAGE: usize = 8192;
-/// Most bytes in a queue, unless it was said otherwise, and most of all that can be said.
+/// Most bytes in a queue by default, and most that a process other than root can set.
 pub const QUEUE_BYTES: u64 = 16_384;
-/// The same, however it is said.
+/// Most bytes that root can set for a queue.
 pub const MOST_QUEUE_BYTES: u64 = 65_536;
 /// Most messages in a queue.
 pub const MAX_MESSAGES: usize = 1024;
-/// How often a call tries at once what others wait for: each try takes up to [`MAX_OPERATIONS`] steps.
+/// Most waiters that a call tries to serve at once; each try takes up to [`MAX_OPERATIONS`] steps.
 pub const MAX_TRIES: usize = 300;
-/// Places in queues are below this.
+/// Tickets in an image must be below this.
 const MAX_TICKET: u64 = 1 << 62;
-/// Most semaphores of processes of one tree that the end of the process changes.
+/// Most semaphore adjustments (`SEM_UNDO`) of all processes of a payer.
 pub const MAX_UNDO: usize = Thing::Undo.most_of_one();
-/// An identifier is an index plus a multiple of this.
+/// An identifier is the index plus a multiple of this number.
 const INDEXES: u32 = 1 << 15;
-/// Multiples go up to this.
+/// The multiples are below this number.
 const TURNS: u32 = u16::MAX as u32 >> 1;
 
-/// Flags of calls and modes.
+/// Flags of calls, and bits of modes.
 pub mod flag {
     /// `IPC_CREAT`.
     pub const CREATE: u32 = 0o1000;
@@ -68,33 +67,33 @@ pub mod flag {
     pub const NOERROR: u32 = 0o10000;
     /// `MSG_EXCEPT`.
     pub const EXCEPT: u32 = 0o20000;
-    /// `SHM_DEST`, of a mode: it goes with its last use.
+    /// `SHM_DEST` of a mode: the shared memory ends with its last use.
     pub const GOES: u32 = 0o1000;
     /// `SHM_LOCKED`, of a mode.
     pub const LOCKED: u32 = 0o2000;
-    /// To read, of whoever asks.
+    /// Read permission of owner, group and others.
     pub const READ: u32 = 0o444;
-    /// To write.
+    /// Write permission of owner, group and others.
     pub const WRITE: u32 = 0o222;
 }
 
-/// Whose something is, and who may do what.
+/// Owner, creator and permissions (`struct ipc_perm`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The key by which it is found; 0 for none.
+    /// The key under which the thing can be found; 0 for none.
     pub key: i32,
-    /// User and group who have it.
+    /// User that owns the thing.
     pub uid: u32,
-    /// See `uid`.
+    /// Group that owns the thing.
     pub gid: u32,
-    /// Those who made it.
+    /// User and group of the creator.
     pub made_by: (u32, u32),
-    /// Permissions, and flags of shared memory.
+    /// Permissions, and the flags of shared memory.
     pub mode: u32,
 }
 
 impl Owner {
-    /// Of what is made by these.
+    /// The owner of a thing that a process with these ids makes.
     fn new(key: i32, ids: &Ids, flags: u32) -> Self {
         Owner {
             key,
@@ -105,7 +104,7 @@ impl Owner {
         }
     }
 
-    /// Fails with `EACCES` unless these may do what the permission bits say.
+    /// Fails with `EACCES` unless a process with these ids has the wanted permissions.
     pub fn check(&self, ids: &Ids, wanted: u32) -> Result<(), Errno> {
         let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
         let granted = match ids.uid[1] {
@@ -117,7 +116,7 @@ impl Owner {
         allowed.then_some(()).ok_or(EACCES)
     }
 
-    /// Fails with `EPERM` unless these may change or remove it.
+    /// Fails with `EPERM` unless a process with these ids may change or remove the thing.
     pub fn check_owner(&self, ids: &Ids) -> Result<(), Errno> {
         let uid = ids.uid[1];
         let allowed = uid == 0 || uid == self.uid || uid == self.made_by.0;
@@ -129,19 +128,19 @@ impl Owner {
     }
 }
 
-/// What all three kinds have.
+/// A thing with an [`Owner`].
 pub trait Owned {
-    /// Whose it is.
+    /// Owner and permissions.
     fn owner(&self) -> &Owner;
 }
 
-/// Things of one kind.
+/// The things of one kind in a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Things<T> {
     all: BTreeMap<u32, (u32, T)>,
-    /// How often indexes were used anew.
+    /// How often indexes have been reused.
     turn: u32,
-    /// The index of the last new one.
+    /// The index of the thing that was added last.
     last: Option<u32>,
 }
 
@@ -159,19 +158,19 @@ const fn identifier(turn: u32, index: u32) -> i32 {
     (turn * INDEXES + index) as i32
 }
 
-/// The one whose state is asked for: by its identifier, by its index, or by its index whatever its permissions are.
+/// How a call names the thing whose state it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// `IPC_STAT`.
+    /// By identifier: `IPC_STAT`.
     ById(i32),
-    /// `SEM_STAT` and its like.
+    /// By index: `SEM_STAT`, `SHM_STAT`, `MSG_STAT`.
     ByIndex(i32),
-    /// `SEM_STAT_ANY` and its like.
+    /// By index and without a check of permissions: `SEM_STAT_ANY` and the like.
     ByIndexToAny(i32),
 }
 
 impl<T: Owned> Things<T> {
-    /// The one whose state is asked for, with its identifier. Errors: `EINVAL`, `EACCES`.
+    /// The thing whose state is asked for, with its identifier. Errors: `EINVAL`, `EACCES`.
     pub fn shown(&self, shown: Shown, ids: &Ids) -> Result<(i32, &T), Errno> {
         let id = match shown {
             Shown::ById(id) => id,
@@ -188,18 +187,18 @@ impl<T: Owned> Things<T> {
         Ok((id, one))
     }
 
-    /// Identifiers, by rising index.
+    /// The identifiers, by rising index.
     pub fn ids(&self) -> impl Iterator<Item = i32> + '_ {
         let all = self.all.iter();
         all.map(|(index, (turn, _))| identifier(*turn, *index))
     }
 
-    /// All of them.
+    /// All things.
     pub fn values(&self) -> impl Iterator<Item = &T> + '_ {
         self.all.values().map(|(_, one)| one)
     }
 
-    /// All of them, to be changed.
+    /// All things, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
         self.all.values_mut().map(|(_, one)| one)
     }
@@ -210,7 +209,7 @@ impl<T: Owned> Things<T> {
         self.all.len()
     }
 
-    /// The highest index, as Linux says it: 0 if there is none.
+    /// The highest index in use; 0 if there is none, as in Linux.
     #[must_use]
     pub fn highest(&self) -> u64 {
         self.all
@@ -218,7 +217,7 @@ impl<T: Owned> Things<T> {
             .map_or(0, |(index, _)| u64::from(*index))
     }
 
-    /// The one with this identifier. Errors: `EINVAL`.
+    /// The thing with this identifier. Errors: `EINVAL`.
     pub fn get(&self, id: i32) -> Result<&T, Errno> {
         let id = u32::try_from(id).map_err(|_| EINVAL)?;
         let found = self.all.get(&(id % INDEXES));
@@ -234,14 +233,15 @@ impl<T: Owned> Things<T> {
         found.map(|(_, one)| one).ok_or(EINVAL)
     }
 
-    /// The one with this key: there are at most [`MAX_THINGS`].
+    /// The identifier of the thing with this key. Looks at all things, of which there are at most [`MAX_THINGS`].
     fn by_key(&self, key: i32) -> Option<i32> {
         let of_key = |(_, (_, one)): &(&u32, &(u32, T))| one.owner().key == key;
         let (index, (turn, _)) = self.all.iter().find(of_key)?;
         Some(identifier(*turn, *index))
     }
 
-    /// The one that a call with this key and these flags means; `None`: a new one is to be made. `fits` says what else an old one must be.
+    /// The identifier that a `get` call with this key and these flags returns; `None` if it has to make a new thing.
+    /// `fits` makes further checks of an existing one. Errors: `ENOENT`, `EEXIST`, `EACCES`, and those of `fits`.
     pub fn find(
         &self,
         key: i32,
@@ -263,7 +263,7 @@ impl<T: Owned> Things<T> {
         Ok(Some(id))
     }
 
-    /// Adds one: its identifier. There must be room ([`Things::has_room`]).
+    /// Adds a thing and returns its identifier. There must be room ([`Things::has_room`]).
     fn add(&mut self, one: T) -> i32 {
         let index = (0..)
             .find(|index| !self.all.contains_key(index))
@@ -276,7 +276,7 @@ impl<T: Owned> Things<T> {
         identifier(self.turn, index)
     }
 
-    /// Puts one where none was made.
+    /// Puts a thing at an index without any check.
     #[cfg(test)]
     pub(crate) fn forge(&mut self, index: u32, one: T) {
         self.all.insert(index, (0, one));
@@ -309,39 +309,39 @@ impl<T: Owned> Things<T> {
     }
 }
 
-/// Times and who did it last, in seconds and numbers as programs see them.
+/// Times in seconds, and process numbers as programs see them, of the last uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marks {
-    /// Attached, operated on, or sent.
+    /// Time of the last attach, operation or send.
     pub first: u64,
-    /// Detached, or received.
+    /// Time of the last detach or receive.
     pub second: u64,
-    /// Made or changed.
+    /// Time of the creation or the last change.
     pub changed: u64,
-    /// Who made it, or who sent.
+    /// Process that created the memory, or that sent last.
     pub first_by: u32,
-    /// Who attached or detached, or who received.
+    /// Process that attached or detached last, or that received last.
     pub second_by: u32,
 }
 
 /// Shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Whose it is.
+    /// Owner and permissions.
     pub owner: Owner,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// The memory object.
+    /// The number of its memory object.
     pub object: u64,
-    /// The use that the table has of that, until it is removed.
+    /// The table's use of the memory object, until the shared memory is removed.
     #[serde(skip)]
     pub used: Option<Rc<Use>>,
-    /// Times.
+    /// Times and processes of the last uses.
     pub marks: Marks,
 }
 
 impl Memory {
-    /// Whether it goes with its last use.
+    /// Whether it ends with its last use.
     #[must_use]
     pub const fn goes(&self) -> bool {
         self.owner.mode & flag::GOES != 0
@@ -353,20 +353,20 @@ impl Memory {
 pub struct Semaphore {
     /// Its value.
     pub value: u16,
-    /// Who changed it last.
+    /// Number of the process that changed it last.
     pub by: u32,
 }
 
 /// A set of semaphores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
-    /// Whose it is.
+    /// Owner and permissions.
     pub owner: Owner,
-    /// They.
+    /// Its semaphores.
     pub semaphores: Vec<Semaphore>,
-    /// Times.
+    /// Times of the last uses.
     pub marks: Marks,
-    /// Who waits, in their order.
+    /// The waiting tasks by ticket.
     #[serde(skip)]
     queue: BTreeMap<u64, Tid>,
 }
@@ -383,26 +383,26 @@ pub struct Message {
 /// A queue of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// Whose it is.
+    /// Owner and permissions.
     pub owner: Owner,
-    /// What is in it.
+    /// The messages, oldest first.
     pub messages: VecDeque<Message>,
-    /// Bytes of that.
+    /// Bytes of the messages.
     pub bytes: u64,
-    /// Most bytes.
+    /// Most bytes of messages.
     pub most: u64,
-    /// Times.
+    /// Times and processes of the last uses.
     pub marks: Marks,
-    /// Who waits for a message, in their order.
+    /// The tasks that wait for a message, by ticket.
     #[serde(skip)]
     queue: BTreeMap<u64, Tid>,
-    /// Who waits for room.
+    /// The tasks that wait for room.
     #[serde(skip)]
     senders: BTreeSet<Tid>,
 }
 
 impl Queue {
-    /// Whether a message of so many bytes has room.
+    /// Whether there is room for a message of this many bytes.
     #[must_use]
     pub fn has_room(&self, length: usize) -> bool {
         let count = self.messages.len() as u64 + 1;
@@ -411,11 +411,11 @@ impl Queue {
             && self.messages.len() < MAX_MESSAGES
     }
 
-    /// The place of the message that this one is to have.
+    /// The place of the first message that a receiver wants.
     fn find(&self, wanted: &Wanted) -> Option<usize> {
         let mut kinds = self.messages.iter().map(|message| message.kind);
         if !wanted.except && wanted.kind < 0 {
-            // The first one of the lowest type.
+            // A negative type asks for the oldest message of the lowest type.
             let kinds = self.messages.iter().map(|message| message.kind).enumerate();
             let lowest = kinds.filter(|(_, kind)| wanted.is(*kind));
             return lowest.min_by_key(|(_, kind)| *kind).map(|(at, _)| at);
@@ -441,27 +441,27 @@ macro_rules! things {
 }
 things!(Memory Set Queue);
 
-/// One of several operations on semaphores.
+/// One operation of a call of `semop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Which one.
+    /// Number of the semaphore in the set.
     pub number: u16,
-    /// What is added to it; 0 waits until it is 0.
+    /// The number to add; 0 waits until the semaphore is 0.
     pub add: i16,
-    /// Flags.
+    /// `IPC_NOWAIT` and `SEM_UNDO`.
     pub flags: u16,
 }
 
-/// Which messages are wanted.
+/// The messages that a receiver wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Any for 0, one of this type, or one of the lowest type up to its negative.
+    /// 0 for any type, above 0 for this type, below 0 for the lowest type that is at most its absolute value.
     pub kind: i64,
-    /// Of any type but this one.
+    /// Any type but `kind`.
     pub except: bool,
-    /// Most bytes.
+    /// Most bytes of text.
     pub most: u64,
-    /// A longer message is cut.
+    /// Whether a longer text is cut; otherwise the call fails with `E2BIG`.
     pub cuts: bool,
 }
 
@@ -480,44 +480,44 @@ impl Wanted {
     }
 }
 
-/// What a task waits for, and what has become of it.
+/// What a task waits for, and the outcome once there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
-    /// That operations on semaphores can be done.
+    /// For its operations on semaphores to be possible.
     Operations {
         /// The set.
         id: i32,
         /// Its place in the queue.
         ticket: u64,
-        /// They.
+        /// The operations.
         operations: Vec<Operation>,
-        /// The one that cannot be done.
+        /// The index of the operation that could not be done in the last attempt.
         blocking: u32,
-        /// What has become of them: 0, or the error.
+        /// The outcome: 0 or the error.
         done: Option<i32>,
     },
-    /// A message.
+    /// For a message.
     Receive {
         /// The queue.
         id: i32,
-        /// Its place among those who wait.
+        /// Its place in the queue.
         ticket: u64,
-        /// Which messages.
+        /// The messages that it wants.
         wanted: Wanted,
-        /// The message, or the error.
+        /// The outcome: the message or the error.
         done: Option<Result<Message, i32>>,
     },
-    /// Room for a message.
+    /// For room for a message.
     Send {
         /// The queue.
         id: i32,
-        /// It has been removed.
+        /// Whether the queue has been removed.
         is_gone: bool,
     },
 }
 
 impl Wait {
-    /// Its place in a queue, which no other one has.
+    /// Its place in the queue, unique in the tree.
     #[must_use]
     pub const fn ticket(&self) -> Option<u64> {
         match self {
@@ -526,7 +526,7 @@ impl Wait {
         }
     }
 
-    /// Whether something has become of it that the call that is made again is told.
+    /// Whether there is an outcome, which the call returns when it is made again.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match self {
@@ -536,7 +536,7 @@ impl Wait {
         }
     }
 
-    /// About how many bytes it is, encoded.
+    /// Its approximate size in bytes when encoded.
     #[must_use]
     pub fn size(&self) -> u64 {
         let rest = match self {
@@ -552,7 +552,7 @@ impl Wait {
 
     fn is_sound(&self, ipc: &Ipc) -> bool {
         if self.ticket().is_some_and(|ticket| ticket > ipc.ticket) {
-            // Somebody else would get that place.
+            // A later waiter would get the same ticket.
             return false;
         }
         let is_error = |error: i32| (1..4096).contains(&error);
@@ -586,26 +586,26 @@ impl Wait {
     }
 }
 
-/// What a tree has.
+/// The System V IPC of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipc {
-    /// Shared memory.
+    /// Semaphore sets.
     pub memories: Things<Memory>,
-    /// Sets of semaphores.
+    /// Message queues.
     pub sets: Things<Set>,
     /// Queues of messages.
     pub queues: Things<Queue>,
-    /// What is added to semaphores when a process ends: by process, set and number.
+    /// What is added to semaphores when a process ends (`SEM_UNDO`), by process, set and number.
     #[serde(skip)]
     undo: BTreeMap<(Pid, i32, u16), i16>,
-    /// The last place in a queue.
+    /// The last ticket given to a waiter.
     ticket: u64,
     #[serde(skip)]
     payer: Payer,
 }
 
 impl Ipc {
-    /// Whether there is nothing, and never was.
+    /// Whether the tree has no IPC and never had any.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self
@@ -615,7 +615,7 @@ impl Ipc {
             }
     }
 
-    /// A copy, without what was removed and is not used any more.
+    /// A copy without shared memory that was removed and has no use left.
     pub(crate) fn kept(&self, objects: &Objects) -> Self {
         let mut kept = self.clone();
         let is_used = |memory: &Memory| memory.used.is_some() || objects.uses(memory.object) > 0;
@@ -623,7 +623,7 @@ impl Ipc {
         kept
     }
 
-    /// About how many bytes it is, encoded.
+    /// Its approximate size in bytes when encoded.
     #[must_use]
     pub fn size(&self) -> u64 {
         let queues = self.queues.values();
@@ -637,7 +637,7 @@ impl Ipc {
         messages.sum::<u64>() + sets.sum::<u64>() + memories + undo
     }
 
-    /// Whether one from an image makes sense; `object` says whether there is a memory object.
+    /// Whether the IPC of an image is consistent; `object` tells whether a memory object exists.
     #[must_use]
     pub fn is_sound(&self, object: impl Fn(u64) -> bool) -> bool {
         let size = |size: u64| size > 0 && crate::memory::page_up(size).is_some();
@@ -667,7 +667,7 @@ impl Ipc {
             })
     }
 
-    /// A task that waits for this stands in its queue from now on, or does not any more. `None`: that is gone.
+    /// Puts a waiting task into its queue (`stands`) or takes it out. `None`: the set or queue has been removed.
     fn line_up(&mut self, tid: Tid, wait: &Wait, stands: bool) -> Option<()> {
         let (queue, ticket) = match wait {
             Wait::Operations { id, ticket, .. } => {
@@ -692,7 +692,7 @@ impl Ipc {
         Some(())
     }
 
-    /// Nothing is to be undone any more of these semaphores of a set: how much was.
+    /// Drops the adjustments of these semaphores of a set for all processes; returns how many there were.
     fn forget_undo(&mut self, id: i32, numbers: impl RangeBounds<usize>) -> usize {
         let before = self.undo.len();
         self.undo
@@ -700,7 +700,7 @@ impl Ipc {
         before - self.undo.len()
     }
 
-    /// What is counted for the payer, with so many things to be undone.
+    /// The things that are counted for the payer, with this many adjustments.
     fn counted(&self, undo: usize) -> [(Thing, usize); 3] {
         [
             (Thing::Set, self.sets.count()),
@@ -709,13 +709,13 @@ impl Ipc {
         ]
     }
 
-    /// Whether what a task waits for makes sense.
+    /// Whether the wait of a task of an image is consistent.
     #[must_use]
     pub fn wait_is_sound(&self, wait: &Wait) -> bool {
         wait.is_sound(self)
     }
 
-    /// What is to be done at the end of a process, in the form of an image.
+    /// The adjustments that the end of a process makes, as an image has them: set, number of the semaphore, addend.
     pub fn undo_of(&self, pid: Pid) -> impl Iterator<Item = (i32, u16, i16)> + '_ {
         let all = self
             .undo
@@ -723,13 +723,13 @@ impl Ipc {
         all.map(|((_, id, number), add)| (*id, *number, *add))
     }
 
-    /// As if so many had waited that there is no place for a further one.
+    /// Uses up all tickets.
     #[cfg(test)]
     pub(crate) fn end_tickets(&mut self) {
         self.ticket = u64::MAX;
     }
 
-    /// Whether such a thing from an image makes sense.
+    /// Whether an adjustment of an image names a semaphore.
     #[must_use]
     pub fn undo_is_sound(&self, (id, number, _): &(i32, u16, i16)) -> bool {
         let set = self.sets.get(*id);
@@ -737,7 +737,7 @@ impl Ipc {
     }
 }
 
-/// The IPC of all trees, and who waits.
+/// The System V IPC of all trees, and the waiting tasks.
 #[derive(Debug, Default)]
 pub struct Ipcs {
     trees: BTreeMap<Pid, Ipc>,
@@ -745,7 +745,7 @@ pub struct Ipcs {
 }
 
 impl Ipcs {
-    /// That of a tree, if it has ever had some.
+    /// The IPC of a tree, if it has ever had some.
     #[must_use]
     pub fn of(&self, root: Pid) -> Option<&Ipc> {
         self.trees.get(&root)
@@ -758,16 +758,16 @@ impl Ipcs {
     }
 }
 
-/// How several operations on semaphores go.
+/// The result of trying the operations of a call.
 enum Tried {
-    /// They are done.
+    /// All were done.
     Done,
-    /// This one cannot be.
+    /// The operation with this index cannot be done yet; none was done.
     Blocks(usize),
     Failed(Errno),
 }
 
-/// Does operations for a process, all of them or none. `undo` is what its end will do.
+/// Does the operations of a process, all or none. `undo` gives the present adjustment of a semaphore.
 fn try_operations(
     set: &mut Set,
     operations: &[Operation],
@@ -815,7 +815,7 @@ fn try_operations(
         }
         return result;
     }
-    // Each has the value of before the call again.
+    // Restores the values from before the call.
     for operation in &operations[..done] {
         if let Some(semaphore) = set.semaphores.get_mut(usize::from(operation.number)) {
             semaphore.value = (i32::from(semaphore.value) - i32::from(operation.add)) as u16;
@@ -830,7 +830,7 @@ impl System {
         self.find(pid).map_or(pid, |process| process.root)
     }
 
-    /// What the tree of a process has, to be changed.
+    /// The IPC of the tree of a process, to be changed. Makes an empty one if there is none.
     pub fn ipc(&mut self, pid: Pid) -> &mut Ipc {
         let (root, payer) = self
             .find(pid)
@@ -840,14 +840,14 @@ impl System {
         ipc
     }
 
-    /// What a tree has goes.
+    /// Ends the IPC of a tree.
     pub(crate) fn end_ipc(&mut self, root: Pid) {
         if let Some(ipc) = self.ipcs.trees.remove(&root) {
             self.uncount_ipc(&ipc, ipc.undo.len());
         }
     }
 
-    /// What was removed and is not used any more is forgotten.
+    /// Drops shared memory that was removed and has no use left.
     pub(crate) fn tidy_shared(&mut self, pid: Pid) {
         let root = self.root_of(pid);
         let Some(ipc) = self.ipcs.trees.get_mut(&root) else {
@@ -859,7 +859,7 @@ impl System {
             .retain(|_, (_, memory)| memory.used.is_some() || objects.uses(memory.object) > 0);
     }
 
-    /// New shared memory, of which the caller has made the object: its identifier. Errors: `ENOSPC`.
+    /// Makes shared memory of a memory object that the caller has made; returns its identifier. Errors: `ENOSPC`.
     pub fn new_shared(
         &mut self,
         pid: Pid,
@@ -885,7 +885,7 @@ impl System {
         }))
     }
 
-    /// A new set of semaphores: its identifier. Errors: `ENOSPC`.
+    /// Makes a semaphore set; returns its identifier. Errors: `ENOSPC`.
     pub fn new_set(
         &mut self,
         pid: Pid,
@@ -908,7 +908,7 @@ impl System {
         }))
     }
 
-    /// A new queue of messages: its identifier. Errors: `ENOSPC`.
+    /// Makes a message queue; returns its identifier. Errors: `ENOSPC`.
     pub fn new_queue(
         &mut self,
         pid: Pid,
@@ -935,19 +935,19 @@ impl System {
 
     // --- Waiting ---
 
-    /// The next place in a queue of the tree.
+    /// A new ticket of the tree.
     fn next_ticket(&mut self, pid: Pid) -> u64 {
         let ipc = self.ipc(pid);
         ipc.ticket += 1;
         ipc.ticket
     }
 
-    /// Whether something has become of what a task waits for.
+    /// Whether the wait of a task has an outcome.
     pub(crate) fn has_outcome(&self, tid: Tid) -> bool {
         self.ipcs.wait(tid).is_some_and(Wait::is_done)
     }
 
-    /// A task waits from now on.
+    /// Has a task wait.
     fn wait_for(&mut self, tid: Tid, root: Pid, wait: Wait) {
         let Some(ipc) = self.ipcs.trees.get_mut(&root) else {
             return;
@@ -958,7 +958,7 @@ impl System {
         self.ipcs.waits.insert(tid, (root, wait));
     }
 
-    /// A task waits no more.
+    /// Ends the wait of a task and returns it.
     pub(crate) fn leave_ipc(&mut self, tid: Tid) -> Option<Wait> {
         let (root, wait) = self.ipcs.waits.remove(&tid)?;
         if let Some(ipc) = self.ipcs.trees.get_mut(&root) {
@@ -967,15 +967,15 @@ impl System {
         Some(wait)
     }
 
-    /// Something has become of what a task waits for: its call is to be made again.
+    /// Wakes a task whose wait may have an outcome: its call is made again.
     fn told(&mut self, tid: Tid) {
         self.wake(Key::Ipc(tid));
     }
 
     // --- Semaphores ---
 
-    /// Operations on semaphores of a set, for a task: `None` if it waits from now on. Errors: `EAGAIN`, `ERANGE`,
-    /// `ENOSPC`, and those of the set.
+    /// Does operations on a set for a task; `None` if the task has to wait, which is noted. Errors: `EAGAIN`, `ERANGE`,
+    /// `ENOSPC`; `EINVAL` if there is no such set or semaphore.
     pub fn operate(
         &mut self,
         (tid, pid): (Tid, Pid),
@@ -1004,7 +1004,7 @@ impl System {
         }
     }
 
-    /// Tries operations for a process, and notes what its end undoes of them.
+    /// Tries the operations of a process, and notes the adjustments of those with `SEM_UNDO`.
     fn try_for(
         &mut self,
         pid: Pid,
@@ -1032,20 +1032,20 @@ impl System {
                 *add = add.wrapping_sub(operation.add);
             }
             for _ in 0..new {
-                // There is room, as was seen before.
+                // The free places were counted above, so this cannot fail.
                 let _ = self.count_thing(Thing::Undo, payer);
             }
         }
         Ok(tried)
     }
 
-    /// Values of a set have changed: what its waiters wait for is done, as far as it can be, in their order.
+    /// Serves the waiters of a set whose values have changed, in their order, as far as possible.
     pub fn grant_operations(&mut self, pid: Pid, id: i32, now: u64) {
         self.grant_some(pid, id, now, &mut MAX_TRIES.clone());
     }
 
-    /// The same, with so many tries left for it. When there are none any more, all who wait are told, and each of them
-    /// tries when its call is made again, one in the turn of another: `outcome`.
+    /// The same with at most `left` tries. When these are used up all waiters are woken, and each tries its operations
+    /// when its call is made again, one server turn after the other (`outcome`).
     fn grant_some(&mut self, pid: Pid, id: i32, now: u64, left: &mut usize) {
         let root = self.root_of(pid);
         let mut after = 0;
@@ -1064,13 +1064,13 @@ impl System {
             *left -= 1;
             after = ticket + 1;
             if self.try_waiter(tid, now) {
-                // Those before may be able to go on by it.
+                // The change may let earlier waiters go on.
                 after = 0;
             }
         }
     }
 
-    /// Tries what a task waits for: whether semaphores have changed by it.
+    /// Tries the operations of a waiting task; returns whether semaphores have changed.
     fn try_waiter(&mut self, tid: Tid, now: u64) -> bool {
         let Some((
             _,
@@ -1112,7 +1112,8 @@ impl System {
         outcome == 0 && operations.iter().any(|operation| operation.add != 0)
     }
 
-    /// What has become of the operations that a task waits for, whose call is made again: 0, or the error; `None` if it waits on.
+    /// The outcome of a task's operations, for its call that is made again: 0 or the error; `None` if it has to wait
+    /// on.
     pub fn outcome(&mut self, (tid, pid): (Tid, Pid), now: u64) -> Option<i32> {
         if self.try_waiter(tid, now) {
             if let Some(Wait::Operations { id, .. }) = self.ipcs.wait(tid) {
@@ -1125,7 +1126,7 @@ impl System {
         }
     }
 
-    /// How many wait for a semaphore to grow, or to be 0.
+    /// How many tasks wait for a semaphore to become 0 (`zero`), or to grow.
     #[must_use]
     pub fn waiters(&self, pid: Pid, id: i32, number: u16, zero: bool) -> usize {
         let set = self
@@ -1147,7 +1148,7 @@ impl System {
         waits.filter(counts).count()
     }
 
-    /// Values of semaphores are set: nothing is to be undone of these any more.
+    /// Sets the values of semaphores and drops all adjustments of them.
     pub fn set_values(
         &mut self,
         pid: Pid,
@@ -1170,7 +1171,7 @@ impl System {
         Ok(())
     }
 
-    /// Removes a set; who waits is told.
+    /// Removes a set; its waiters get `EIDRM`.
     pub fn remove_set(&mut self, pid: Pid, id: i32) -> Result<(), Errno> {
         let ipc = self.ipc(pid);
         let payer = ipc.payer;
@@ -1187,8 +1188,8 @@ impl System {
         Ok(())
     }
 
-    /// A process has ended: its tasks wait no more, and what it had asked for is done to its semaphores. With the last
-    /// one of its tree goes what that has.
+    /// A process has ended: ends the waits of its tasks and applies its adjustments. If it was the last living process
+    /// of its tree, ends the tree's IPC.
     pub(crate) fn leave_tree(&mut self, pid: Pid) {
         let Some(process) = self.find(pid) else {
             return;
@@ -1242,7 +1243,8 @@ impl System {
 
     // --- Messages ---
 
-    /// Sends a message: `None` if there is no room, and the task waits from now on. Errors: those of the queue.
+    /// Sends a message; `None` if there is no room and the task has to wait, which is noted. Errors: `EINVAL` if there
+    /// is no such queue.
     pub fn send_message(
         &mut self,
         (tid, pid): (Tid, Pid),
@@ -1258,7 +1260,8 @@ impl System {
         }
         queue.marks.first = now;
         queue.marks.first_by = by;
-        // The first one who wants it has it.
+        // Hands the message to the first waiting task that wants it, and removes waiters for which it is too long
+        // (`E2BIG`).
         let waiting: Vec<Tid> = queue.queue.values().copied().collect();
         for receiver in waiting {
             let Some((_, Wait::Receive { wanted, ticket, .. })) = self.ipcs.waits.get(&receiver)
@@ -1297,8 +1300,8 @@ impl System {
         Ok(Some(()))
     }
 
-    /// Takes a message: `None` if there is none, and the task waits from now on, if it `waits`. Errors: `E2BIG`,
-    /// `ENOMSG`, and those of the queue.
+    /// Takes a message; `None` if there is none and the task has to wait, which is noted if it `waits`. Errors:
+    /// `E2BIG`, `ENOMSG`; `EINVAL` if there is no such queue.
     pub fn receive_message(
         &mut self,
         (tid, pid): (Tid, Pid),
@@ -1330,7 +1333,7 @@ impl System {
         Ok(message)
     }
 
-    /// Who waits for room in a queue looks again.
+    /// Wakes the tasks that wait for room in a queue.
     pub(crate) fn tell_senders(&mut self, pid: Pid, id: i32) {
         let senders = match self.ipc(pid).queues.get(id) {
             Ok(queue) => queue.senders.clone(),
@@ -1339,7 +1342,7 @@ impl System {
         senders.into_iter().for_each(|tid| self.told(tid));
     }
 
-    /// Removes a queue; who waits is told.
+    /// Removes a queue; its waiters get `EIDRM`.
     pub fn remove_queue(&mut self, pid: Pid, id: i32) -> Result<(), Errno> {
         let ipc = self.ipc(pid);
         let payer = ipc.payer;
@@ -1362,8 +1365,8 @@ impl System {
 
     // --- Images ---
 
-    /// Counts what an image has for a payer, with so many things to be undone. `uses` are those of the memory objects,
-    /// by their identities in the image. Errors: `ENOSPC`; nothing has changed then.
+    /// Counts the IPC of an image, with this many adjustments, for a payer. `uses` has the uses of the memory objects
+    /// by their numbers in the image. Errors: `ENOSPC`; then nothing has changed.
     pub(crate) fn count_ipc(
         &mut self,
         payer: Payer,
@@ -1391,26 +1394,26 @@ impl System {
         Ok(())
     }
 
-    /// What was counted is not used after all.
+    /// Uncounts what [`System::count_ipc`] has counted.
     pub(crate) fn uncount_ipc(&mut self, ipc: &Ipc, undo: usize) {
         for (thing, count) in ipc.counted(undo) {
             self.uncount_things(thing, count, ipc.payer);
         }
     }
 
-    /// What was counted is that of a tree.
+    /// Gives a tree the IPC of an image, which has been counted.
     pub(crate) fn restore_ipc(&mut self, root: Pid, ipc: Ipc) {
         self.ipcs.trees.insert(root, ipc);
     }
 
-    /// A process of an image has this to be undone, which was counted.
+    /// Gives a process the adjustments of an image, which have been counted.
     pub(crate) fn restore_undo(&mut self, pid: Pid, all: Vec<(i32, u16, i16)>) {
         for (id, number, add) in all {
             self.ipc(pid).undo.insert((pid, id, number), add);
         }
     }
 
-    /// A task of an image waits.
+    /// Has a task of an image wait.
     pub(crate) fn restore_wait(&mut self, pid: Pid, tid: Tid, wait: Wait) {
         let root = self.root_of(pid);
         self.wait_for(tid, root, wait);

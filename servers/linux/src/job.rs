@@ -1,8 +1,8 @@
-//! Job control: processes that are stopped and go on, and the group that has the console.
+//! Job control: stopping and continuing processes, and the foreground group of the console.
 //!
-//! A stop signal marks the process (`stopped` of its entry in the table), tells its parent, and has whoever runs the processes hold its
-//! threads still ([`System::take_halts`]); `SIGCONT` undoes that. Each tree has a foreground group once it has named one. Before
-//! that all of its processes may use the console.
+//! A stop signal marks the process (`stopped` of its entry in the table), notifies its parent, and has the server stop
+//! its threads ([`System::take_halts`]); `SIGCONT` undoes that. A tree has a foreground group once it has named one.
+//! Before that all of its processes may use the console.
 
 use alloc::vec::Vec;
 use core::mem::take;
@@ -15,11 +15,11 @@ use crate::signal::{sig, Origin};
 use crate::system::{Key, System, To, Which, CONSOLE_SESSION};
 use crate::wire::u32_at;
 
-/// What a parent has not been told yet of a child that lives: code and status of `siginfo`.
+/// A child's stop or continuation of which its parent has not been notified: `si_code` and `si_status` of `siginfo`.
 pub type News = (u32, u32);
 
 impl System {
-    /// A process is stopped by a signal. In a group that nobody could continue, only `SIGSTOP` does that.
+    /// Stops a process by a signal. In an orphaned group only `SIGSTOP` stops.
     pub fn halt(&mut self, pid: Pid, signal: u32) {
         if signal != sig::STOP && self.is_orphaned(pid) {
             return;
@@ -32,7 +32,7 @@ impl System {
         }
     }
 
-    /// A process goes on: whether it was stopped.
+    /// Continues a process; returns whether it was stopped.
     pub fn go_on(&mut self, pid: Pid) -> bool {
         let was = self.process(pid).stopped.take().is_some();
         if was {
@@ -41,12 +41,13 @@ impl System {
         was
     }
 
-    /// Processes that were stopped since.
+    /// Takes the processes that were stopped since the last call.
     pub fn take_halts(&mut self) -> Vec<Pid> {
         take(&mut self.halts)
     }
 
-    /// Tells the parent of a process.
+    /// Notifies the parent of a process: records the news, sends `SIGCHLD` if the parent wants it for stops, and wakes
+    /// its waits.
     fn tell(&mut self, pid: Pid, news: News) {
         let process = self.process(pid);
         process.news = Some(news);
@@ -65,7 +66,8 @@ impl System {
         self.wake(Key::Children(parent));
     }
 
-    /// A child of `of` that has been stopped, or continued, which `of` has not been told.
+    /// A child of `of` whose stop or continuation has not been reported to `of` yet; `codes` are the `si_code`s that
+    /// count.
     #[must_use]
     pub fn child_with_news(&self, of: Pid, which: Which, codes: &[u32]) -> Option<(Pid, News)> {
         let own = self.find(of)?;
@@ -76,8 +78,8 @@ impl System {
         })
     }
 
-    /// Whether the group of a process has nobody outside of it, in its session, who could continue it. The shell that has
-    /// started a tree stands outside of it.
+    /// Whether the process group of a process is orphaned: it has no parent outside the group, in the same session,
+    /// that could continue it. The shell is such a parent for the root of a tree.
     fn is_orphaned(&self, pid: Pid) -> bool {
         let Some(of) = self.find(pid) else {
             return true;
@@ -95,7 +97,8 @@ impl System {
             })
     }
 
-    /// A parent has ended: those of its former children that are stopped, and that nobody can continue now, are told.
+    /// A parent has ended: sends `SIGHUP` and `SIGCONT` to its former children that are stopped in a group that is
+    /// orphaned by this.
     pub(crate) fn leave_stopped(&mut self, children: &[Pid]) {
         for child in children {
             let stopped = self.find(*child).is_some_and(|p| p.stopped.is_some());
@@ -107,7 +110,7 @@ impl System {
         }
     }
 
-    /// The group that has the console, in the tree of this process: its own, if none was named.
+    /// The foreground group in the tree of this process; the process's own group if none was named.
     #[must_use]
     pub fn foreground(&self, pid: Pid) -> u32 {
         let own = self.find(pid);
@@ -117,8 +120,9 @@ impl System {
             .unwrap_or_else(|| own.map_or(0, |own| own.group))
     }
 
-    /// What was typed at the console while the tree of this process had it goes to the foreground group as a signal:
-    /// whether it does. Ctrl-Z only if a program of the tree has named that group, and so has job control.
+    /// Ctrl-C or Ctrl-Z (`suspend`) was typed while the tree of this process had the console: sends `SIGINT` or
+    /// `SIGTSTP` to the foreground group. Returns whether it was sent: Ctrl-Z only if a program of the tree has named a
+    /// foreground group and so does job control.
     pub fn typed(&mut self, pid: Pid, suspend: bool) -> bool {
         let named = self
             .find(pid)
@@ -135,7 +139,7 @@ impl System {
         !members.is_empty()
     }
 
-    /// Names the group that has the console: one of the caller's session.
+    /// Names the foreground group, which must be in the caller's session. Errors: `EPERM`.
     pub fn set_foreground(&mut self, pid: Pid, group: u32) -> Result<(), Errno> {
         let root = self.find(pid).ok_or(EPERM)?.root;
         if !self.is_group_of_session(pid, group) {
@@ -146,15 +150,16 @@ impl System {
         Ok(())
     }
 
-    /// How the console is set for the tree of this process (`struct termios`), if one of its processes has set it. It is so
-    /// for all of them, as of one terminal, and stays when that one has ended: the root's entry has it.
+    /// The console settings (`struct termios`) of the tree of this process, if one of its processes has set them. They
+    /// hold for the whole tree, like those of a terminal, and outlive the process that set them: the entry of the
+    /// tree's root has them.
     #[must_use]
     pub fn console_settings(&self, pid: Pid) -> Option<&[u8]> {
         let root = self.find(pid)?.root;
         self.find(root)?.termios.as_deref()
     }
 
-    /// Sets the console for the tree of a process.
+    /// Sets the console settings of the tree of a process.
     pub fn set_console(&mut self, pid: Pid, termios: Vec<u8>) {
         let Some(root) = self.find(pid).map(|own| own.root) else {
             return;
@@ -162,11 +167,11 @@ impl System {
         if self.find(root).is_some() {
             self.process(root).termios = Some(termios);
         }
-        // Who reads it reads it in this way from now on.
+        // Pending reads of the console continue with the new settings.
         self.wake(Key::Console);
     }
 
-    /// How these settings have input treated. Without lines nothing is shown, and every key is a byte.
+    /// The console mode for these settings. Without `ICANON` there is no echo either, and every key is a byte.
     #[must_use]
     pub fn console_mode(settings: Option<&[u8]>) -> Mode {
         let Some(settings) = settings else {
@@ -180,8 +185,8 @@ impl System {
         }
     }
 
-    /// Stops a process that is not of the foreground and uses the console: sends its group the signal. `None` if it may go
-    /// on; errors: `EIO` if it cannot be stopped.
+    /// Stops a background process that uses the console, by sending `signal` to its group. `None` if the process may go
+    /// on. Errors: `EIO` if it cannot be stopped.
     pub fn check_foreground(
         &mut self,
         pid: Pid,
@@ -189,7 +194,7 @@ impl System {
         ignores: bool,
     ) -> Option<Result<(), Errno>> {
         let own = self.find(pid)?;
-        // To a session of its own the console is no terminal, and whatever is open may be used.
+        // The console is no terminal to a process of another session, which may use what it has open.
         let is_terminal = own.session == CONSOLE_SESSION;
         if !is_terminal || self.foreground(pid) == own.group {
             return None;
@@ -197,7 +202,8 @@ impl System {
         Some(self.stop_background(pid, signal, ignores))
     }
 
-    /// Sends the group of a process a signal that is to stop it. Errors: `EIO` if it cannot be stopped.
+    /// Sends the group of a background process the signal that stops it. Errors: `EIO` if it ignores the signal, or its
+    /// group is orphaned.
     pub fn stop_background(&mut self, pid: Pid, signal: u32, ignores: bool) -> Result<(), Errno> {
         if ignores || self.is_orphaned(pid) {
             return Err(crate::errno::EIO);
@@ -207,7 +213,7 @@ impl System {
         Ok(())
     }
 
-    /// Whether there is such a group in the session of a process.
+    /// Whether this is a group in the session of a process.
     #[must_use]
     pub fn is_group_of_session(&self, pid: Pid, group: u32) -> bool {
         let Some(own) = self.find(pid) else {

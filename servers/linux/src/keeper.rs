@@ -1,24 +1,25 @@
-//! Numbers of keepers: each memory's space has one of its own, by which its exceptions are told from those of others.
+//! Keeper numbers: the space of each memory has a keeper of its own, whose number tells the memory's exceptions from
+//! others.
 
 use proto::Error;
 
-/// The alias of the port that is a keeper has this and its number.
+/// The bit of a port's alias that marks a keeper; the bits below are its number.
 const KEEPER: u64 = 1 << 62;
 
-/// The numbers that were given out. None is given out twice, however many memories come and go.
+/// The numbers given out so far. None is given out twice, however many memories come and go.
 #[derive(Debug, Default)]
 pub struct Keepers {
     last: u64,
 }
 
 impl Keepers {
-    /// As many as this were given out.
+    /// Numbers up to `last` are in use.
     #[must_use]
     pub const fn after(last: u64) -> Self {
         Keepers { last }
     }
 
-    /// A number that nobody has had. Errors: `Limit` when there is none any more.
+    /// A number that was never given out. Errors: `Limit` when all have been.
     pub fn another(&mut self) -> Result<u64, Error> {
         let next = self.last.checked_add(1).filter(|number| *number < KEEPER);
         self.last = next.ok_or(Error::Limit)?;
@@ -26,13 +27,13 @@ impl Keepers {
     }
 }
 
-/// The alias of the port that is the keeper with this number.
+/// The alias of the port of the keeper with this number.
 #[must_use]
 pub const fn alias_of(number: u64) -> u64 {
     KEEPER | number
 }
 
-/// The number of the keeper whose port has this alias, if it is a keeper's.
+/// The number of the keeper whose port has this alias; `None` for other ports.
 #[must_use]
 #[inline]
 pub const fn number_of(alias: u64) -> Option<u64> {
@@ -48,7 +49,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use proto::Error;
 
-    /// Programs that start and end for days use up the numbers of 32 bits.
+    /// Programs that start and end for days use up 32-bit numbers.
     #[test]
     fn no_two_keepers_have_one_number() {
         let old = [1, 2, u64::from(u32::MAX)];
@@ -65,12 +66,12 @@ mod tests {
             assert!(aliases.insert(alias_of(number)), "{rule}: {number}");
             assert_eq!(number_of(alias_of(number)), Some(number), "{rule}");
         }
-        // Aliases of processes' control ports, and the supervisor's, are below.
+        // Control ports of processes and the supervisor port have lower aliases.
         for alias in [0, 1 << 32, (1 << 33) - 1, 1 << 34] {
             assert_eq!(number_of(alias), None);
             assert!(!aliases.contains(&alias));
         }
-        // Servers have no aliases of their own from here on.
+        // A server may choose aliases below bit 63 only.
         assert!(aliases.iter().all(|alias| alias >> 63 == 0));
     }
 

@@ -1,32 +1,33 @@
-//! Files that nobody has open any more, and that the file system still has open for this server.
+//! Files that no program has open, and that this server keeps open at the file system for a while.
 //!
-//! Programs open the same files again and again. One that was closed is kept for a while, if it is in memory, small and
-//! unchanged: who opens it next has it without a question, and those that nobody opened are closed together. They are
-//! let go at the next request after something has changed of which this server does not know what it is, before this
-//! server removes a file or gives its name to another one, and before it writes to one of them: what has no name any
-//! more, or grows, does not take memory for long.
+//! Programs open the same files again and again. A file that was closed is kept if it is in memory, small and
+//! unchanged: the next open of it needs no request, and files that were not opened again are closed together in one
+//! request. All are closed at the next request after a change that this server cannot attribute, before this server
+//! removes a file or gives its name to another one, and before it writes to one of them. So a file without a name, or
+//! one that grows, does not take memory for long.
 
 use alloc::vec::Vec;
 use services::fs::{mode, Ino, Opened, MAX_CLOSED};
 
-/// Most files that are kept: as many as one request closes.
+/// Most files that are kept: as many as one request can close.
 const MOST: usize = MAX_CLOSED;
-/// Largest file that is kept, in bytes. If somebody else removes it, this is what it still takes.
+/// Largest file that is kept, in bytes. If another program removes the file, it takes this much memory until it is
+/// closed.
 const LARGEST: u64 = 64 << 10;
 
-/// The files that are kept, each once for each time that it was closed.
+/// The kept files, each as often as it was closed.
 #[derive(Debug, Default)]
 pub struct Kept(Vec<Ino>);
 
 impl Kept {
-    /// Whether there is none.
+    /// Whether no file is kept.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keeps a file that is to be closed, if it is one to be kept and there is room: whether it is kept.
+    /// Keeps a file that is to be closed if it is small and there is room; returns whether it is kept.
     pub fn keep(&mut self, file: &Opened) -> bool {
         let is_one = file.mode & mode::TYPE == mode::FILE && file.size <= LARGEST;
         let is_kept = is_one && self.0.len() < MOST;
@@ -36,21 +37,21 @@ impl Kept {
         is_kept
     }
 
-    /// Whether a file is one of them.
+    /// Whether a file is kept.
     #[must_use]
     pub fn has(&self, ino: Ino) -> bool {
         self.0.contains(&ino)
     }
 
-    /// Whether there is no room for another one.
+    /// Whether there is no room for another file.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.0.len() >= MOST
     }
 
-    /// Takes a file back: whether it was kept. It is open once more then.
+    /// Takes a kept file back, which is open once more then; returns whether it was kept.
     pub fn take(&mut self, ino: Ino) -> bool {
-        // The last one is the likeliest.
+        // A program most likely opens the file again that was closed last.
         let found = self.0.iter().rposition(|kept| *kept == ino);
         if let Some(place) = found {
             self.0.remove(place);
@@ -58,7 +59,7 @@ impl Kept {
         found.is_some()
     }
 
-    /// Gives up all of them: what is to be closed, as the request has it.
+    /// Gives up all files: returns their inodes in the format of the close request.
     pub fn let_go(&mut self) -> Vec<u8> {
         let files = self.0.drain(..);
         files.flat_map(u64::to_le_bytes).collect()
@@ -104,7 +105,7 @@ mod tests {
         }
     }
 
-    /// What takes much memory, and what is no file, is closed at once.
+    /// Large files and other types of files are closed at once.
     #[test]
     fn only_small_files_are_kept() {
         let mut kept = Kept::default();

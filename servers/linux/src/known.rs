@@ -1,10 +1,10 @@
-//! What is known of files in memory since nothing may have changed.
+//! A cache of attributes and paths of files in memory, valid as long as nothing may have changed.
 //!
 //! The file system counts the requests that may change something, in a page that this server reads
-//! ([`services::fs::part::CHANGES`]). As long as the number is the same, what was said of a path or an inode would be
-//! said again, and is not asked for. What this server changes itself, it knows: a request about an inode that raised
-//! the number by one was the only one. So it is with where the pieces of files lie in the file system's memory
-//! ([`services::fs::Files::place`]), from where they are read.
+//! ([`services::fs::part::CHANGES`]). As long as the count is the same, an earlier answer about a path or an inode
+//! still holds, and no request is made. This server knows its own changes: if the count grew by one over its request
+//! about an inode, that request was the only change. The cache also has the places of the pieces of files in the file
+//! system's memory ([`services::fs::Files::place`]), from where they are read.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,18 +13,18 @@ use services::fs::{Attr, Flags, Ino, Opened, Place, PIECE};
 
 use crate::files::{Reply, Request};
 
-/// Inodes, paths, and pieces of files, of which something is known at a time: a power of two. Each has one place, which
+/// Entries of each of the three tables (inodes, paths, pieces): a power of two. A key has one place in its table, which
 /// it shares with others.
 const PLACES: usize = 512;
-/// Longest path of which something is kept.
+/// Longest path in the cache, in bytes.
 const LONGEST: usize = 256;
 
-/// What is known.
+/// The cache.
 #[derive(Debug)]
 pub struct Known {
-    /// The number of changes for which it is.
+    /// The count of changes at which the entries are valid.
     seen: u64,
-    /// How often everything was forgotten: what was noted before is nothing.
+    /// How often the cache was emptied, plus 1. Entries of an older epoch are invalid.
     epoch: u64,
     inodes: Vec<Inode>,
     paths: Vec<Path>,
@@ -33,22 +33,22 @@ pub struct Known {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// When it was noted; 0 is never.
+    /// The epoch of `attr`; 0 is never valid.
     epoch: u64,
     attr: Attr,
-    /// The same of what somebody is told who opens it, which is a part of it that is known more often.
+    /// The epoch of `opened`, which is the part of the attributes that an open returns and is valid more often.
     opened_epoch: u64,
     opened: Opened,
-    /// How often an inode of this place was forgotten alone.
+    /// How often an inode of this place was invalidated by a change of its own.
     forgotten: u64,
 }
 
 /// A piece of a file.
 #[derive(Clone, Debug, Default)]
 struct Piece {
-    /// As of an inode.
+    /// The epoch of this entry.
     epoch: u64,
-    /// What [`Inode::forgotten`] was when it was noted.
+    /// The value of [`Inode::forgotten`] when the piece was noted; the piece is valid while they are equal.
     forgotten: u64,
     ino: Ino,
     number: u64,
@@ -57,19 +57,19 @@ struct Piece {
 
 #[derive(Clone, Debug, Default)]
 struct Path {
-    /// As of an inode.
+    /// The epoch of this entry.
     epoch: u64,
     path: String,
     follow: bool,
-    /// What it leads to, if there is something.
+    /// The inode that the path leads to; `None` if there is none.
     found: Option<Ino>,
 }
 
-/// What an answer is a matter of.
+/// What a request may change.
 enum About {
-    /// Nothing that may change something.
+    /// Nothing.
     Nothing,
-    /// What an inode is.
+    /// The inode.
     Inode(Ino),
     /// Names, or more than one inode.
     Anything,
@@ -107,7 +107,7 @@ const fn place_of(ino: Ino) -> usize {
 }
 
 const fn place_of_piece(ino: Ino, number: u64) -> usize {
-    // Files have few pieces, and stand next to each other.
+    // Files have few pieces, and their inodes are often consecutive, so piece numbers are spread.
     (ino ^ number.wrapping_mul(167)) as usize % PLACES
 }
 
@@ -136,7 +136,7 @@ impl Default for Known {
 }
 
 impl Known {
-    /// The answer to a request, if it is known; `count` is the number of changes now.
+    /// The answer to a request, if it is known; `count` is the present count of changes.
     #[inline]
     pub fn answer(&mut self, request: &Request, count: u64) -> Option<Result<Attr, Error>> {
         if count != self.seen {
@@ -158,13 +158,13 @@ impl Known {
         (known.epoch == self.epoch && known.attr.ino == ino).then_some(known.attr)
     }
 
-    /// Nothing is known, but what comes is for this number.
+    /// Empties the cache; new entries are valid at this count.
     fn forget(&mut self, count: u64) {
         self.seen = count;
         self.epoch += 1;
     }
 
-    /// A request was answered: `before` and `after` it there were so many changes.
+    /// Learns from the answer to a request, with the counts of changes before and after it.
     #[inline]
     pub fn learn(
         &mut self,
@@ -188,7 +188,7 @@ impl Known {
                 let (epoch, ino) = (self.epoch, attr.ino);
                 let inode = &mut self.inodes[place_of(ino)];
                 (inode.epoch, inode.attr) = (epoch, *attr);
-                // Nobody opens by its path what has no name.
+                // A file without a name cannot be opened by a path, and is to be closed at once.
                 if attr.links > 0 {
                     let (mode, size) = (attr.mode, attr.size);
                     (inode.opened_epoch, inode.opened) = (epoch, Opened { ino, mode, size });
@@ -202,12 +202,12 @@ impl Known {
                 self.keep(request, Some(opened.ino));
             }
             (About::Nothing, Err(Error::NotFound)) => self.keep(request, None),
-            // The number tells.
+            // Any other change shows in the count.
             _ => {}
         }
     }
 
-    /// The one change up to this number was that of an inode.
+    /// The inode was changed by this server's request, the only change up to this count.
     fn changed(&mut self, ino: Ino, count: u64) {
         self.seen = count;
         if let Some(known) = self.inodes.get_mut(place_of(ino)) {
@@ -221,7 +221,7 @@ impl Known {
         }
     }
 
-    /// The one change up to this number was that an inode was read, by which only its time changes.
+    /// The inode was read by this server's request, the only change up to this count: its access time has changed.
     fn was_read(&mut self, ino: Ino, count: u64) {
         self.seen = count;
         if let Some(known) = self.inodes.get_mut(place_of(ino)) {
@@ -231,7 +231,7 @@ impl Known {
         }
     }
 
-    /// What somebody would be told who opens this; `count` is the number of changes now.
+    /// What opening this inode would return, if that is known; `count` is the present count of changes.
     #[must_use]
     pub fn opened(&self, ino: Ino, count: u64) -> Option<Opened> {
         let known = self.inodes.get(place_of(ino))?;
@@ -240,7 +240,7 @@ impl Known {
         is_known.then_some(known.opened)
     }
 
-    /// The same of a path that leads to something, if it would be opened and not changed.
+    /// The same for a path, if the path leads to a file and these flags open it without a change.
     #[must_use]
     pub fn opens(&self, path: &str, flags: Flags, count: u64) -> Option<Opened> {
         if flags.change() || flags.nofollow || count != self.seen {
@@ -249,14 +249,14 @@ impl Known {
         self.opened(self.find(path, true)??, count)
     }
 
-    /// What a path leads to, or that there is nothing, if it is known.
+    /// The inode that a path leads to, or `Some(None)` if there is none; `None` if that is not known.
     fn find(&self, path: &str, follow: bool) -> Option<Option<Ino>> {
         let known = self.paths.get(place_of_path(path, follow))?;
         let is_known = known.epoch == self.epoch && known.follow == follow && known.path == path;
         is_known.then_some(known.found)
     }
 
-    /// Where the piece of a file lies in which the offset is, if it is known; `count` is the number of changes now.
+    /// The place of the piece of a file that has this offset, if it is known; `count` is the present count of changes.
     #[inline]
     pub fn place(&self, ino: Ino, offset: u64, count: u64) -> Option<Place> {
         let number = offset / PIECE;
@@ -270,7 +270,8 @@ impl Known {
         is_known.then_some(piece.place)
     }
 
-    /// It was said where the piece lies, by a request that counts as a read of the file: `before` and `after` it there were so many.
+    /// Learns the place of a piece from a request that counts as a read of the file, with the counts of changes before
+    /// and after it.
     pub fn learn_place(
         &mut self,
         ino: Ino,
@@ -296,7 +297,7 @@ impl Known {
         };
     }
 
-    /// Whether nothing has changed that is not known: nothing was said since that is not true any more.
+    /// Whether the cache is up to date: there was no change that this server does not know.
     #[must_use]
     pub const fn is_true(&self, count: u64) -> bool {
         count == self.seen
@@ -310,7 +311,8 @@ impl Known {
         }
     }
 
-    /// What a path was said to lead to is of this number of changes, or of a higher one, which the next look finds.
+    /// Notes what a path leads to. The entry is valid at the count that is seen, or at a higher one, which the next
+    /// lookup notices.
     fn keep(&mut self, request: &Request, found: Option<Ino>) {
         let (path, follow) = match request {
             Request::Stat { path, follow } => (path, *follow),
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Files as a server has them: names and sizes, which anybody changes, and the number of that.
+    /// A file system: names and sizes, which any client changes, and the count of changes.
     struct Files {
         names: alloc::collections::BTreeMap<String, Ino>,
         sizes: alloc::collections::BTreeMap<Ino, u64>,
@@ -358,7 +360,7 @@ mod tests {
     }
 
     impl Files {
-        /// Where the piece of a file lies that begins at 0, which is another place when its size is another one.
+        /// The place of the first piece of a file, which differs for each size.
         fn place(&mut self, ino: Ino) -> Option<Place> {
             let size = *self.sizes.get(&ino)?;
             let start = ino << 8 | size;
@@ -404,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Whatever one asks and others do, what is known is what the files say.
+    /// Whatever this server asks and other clients do, the cache agrees with the files.
     #[test]
     fn what_is_known_is_true() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -447,7 +449,7 @@ mod tests {
                     assert_eq!(Some((said.ino, said.size)), size, "{rule}");
                 }
                 if random.u32(..8) == 0 {
-                    // Somebody else's.
+                    // A request of another client.
                     let _ = files.ask(&request);
                     continue;
                 }
@@ -479,7 +481,7 @@ mod tests {
                 let before = files.changes;
                 let result = files.ask(&request);
                 if random.u32(..8) == 0 {
-                    // Somebody else's, before the number is looked at again.
+                    // A request of another client, before the count is read again.
                     let other = 16 + random.u64(1..20);
                     let _ = files.ask(&Request::Truncate {
                         ino: other,
@@ -495,7 +497,7 @@ mod tests {
         );
     }
 
-    /// Of a file several pieces are known at a time, until it is written; that one is read changes nothing but a time.
+    /// Several pieces of a file are known at a time, until it is written; reading it changes only its access time.
     #[test]
     fn pieces_of_a_file_are_known_together() {
         let mut known = Known::default();
@@ -533,7 +535,7 @@ mod tests {
         );
     }
 
-    /// What has no name any more is not what a path opens, and is not kept open.
+    /// A file without a name is not what a path opens, and is not kept open.
     #[test]
     fn what_has_no_name_is_not_opened() {
         let mut known = Known::default();
@@ -550,7 +552,7 @@ mod tests {
         }
     }
 
-    /// A request that failed may not have been counted, and what was counted is somebody else's.
+    /// A request that failed may not have been counted, so a higher count is another client's change.
     #[test]
     fn a_failure_is_no_change_of_ones_own() {
         let mut known = Known::default();

@@ -1,17 +1,18 @@
-//! Requests to a file system that answers later.
+//! Calls that wait for a file system that answers later.
 //!
-//! A call may ask for several things one after the other. It *waits* with the first one whose answer is not there yet:
-//! it changes nothing, is parked, and is made again from its beginning when the answer has come. What it asked for in
-//! earlier attempts it is told again, out of [`Late`], and nothing is asked twice. So a call is written as if answers
-//! were there at once.
+//! A call may make several requests one after the other. It *waits* at the first one that has no answer yet: it changes
+//! nothing, is parked, and is made again from its beginning when the answer has come. It then gets the answers to its
+//! earlier requests out of [`Late`], and no request is made twice. So a call is written as if answers were there at
+//! once.
 //!
-//! * What a call has asked for is forgotten when it is done. What it has opened stays open until then, also if it has
-//!   closed it: that is done at its end, and by every attempt in vain before. If its task ends before, all that it has
-//!   opened is to be closed ([`Late::forget`]).
-//! * Who reads, writes or lists a file holds it until the call is done, or its process stands still, and others that
-//!   want to do so wait: where the next one begins depends on where this one ends.
-//! * Nobody waits in a circle. Who would close one gives up what he holds: others may then go on from the same place in
-//!   a file, which a call that is about several files does not exclude in Linux either.
+//! * The requests of a call are forgotten when the call is done. What it has opened stays open until then, even if it
+//!   has closed it: the close is done at the end, and skipped by the attempts before. If its task ends first, all that
+//!   it has opened has to be closed ([`Late::forget`]).
+//! * A call that reads, writes or lists a file holds the file until the call is done or its process is stopped, and
+//!   other calls that want to do so wait: the position at which the next one begins depends on where this one ends.
+//! * There are no circles of waiting calls. A call that would close a circle gives up the files that it holds: others
+//!   may then go on from the same position in a file, which Linux does not exclude either for a call with several
+//!   files.
 
 use crate::files::{Reply, Request};
 use crate::system::Tid;
@@ -22,7 +23,7 @@ use proto::Error;
 /// An answer, and the bytes that came with it.
 pub type Answer = Result<(Reply, Vec<u8>), Error>;
 
-/// What a call asked for.
+/// A request that a call has made.
 #[derive(Debug)]
 struct Step {
     request: Request,
@@ -34,37 +35,37 @@ struct Step {
 #[derive(Debug, Default)]
 struct Call {
     steps: Vec<Step>,
-    /// The place of the next request of this attempt.
+    /// The index of the next request of this attempt.
     at: usize,
     waits: bool,
-    /// The file for which it waits, which another call holds.
+    /// The file that it waits for because another call holds it.
     wants: Option<u64>,
 }
 
-/// What a call is told that asks for something.
+/// The response to a call that makes a request.
 #[derive(Debug)]
 pub enum Told<'a> {
     /// The answer.
     Answer(&'a Answer),
-    /// It waits. The request is to be passed on with this number.
+    /// The call waits. The request is to be sent to the file system under this number.
     Ask(u64),
-    /// It waits, or waited already before it asked for this.
+    /// The call waits, or waited already before this request.
     Wait,
 }
 
-/// What all calls have asked for that are not done.
+/// The requests of all calls that are not done.
 #[derive(Debug, Default)]
 pub struct Late {
     calls: BTreeMap<Tid, Call>,
-    /// Which call holds a file.
+    /// The task whose call holds a file.
     held: BTreeMap<u64, Tid>,
-    /// Whose calls can go on because one that waits has given up what it held.
+    /// The tasks whose calls can go on because a waiting call has given up its files.
     freed: Vec<Tid>,
-    /// The number of the last request.
+    /// The number of the last request that was sent.
     last: u64,
 }
 
-/// The file that a request holds.
+/// The file that a request needs to hold.
 const fn holds(request: &Request) -> Option<u64> {
     match request {
         Request::Read { ino, .. } | Request::Write { ino, .. } | Request::ReadDir { ino, .. } => {
@@ -75,7 +76,7 @@ const fn holds(request: &Request) -> Option<u64> {
 }
 
 impl Late {
-    /// None.
+    /// No calls.
     #[must_use]
     pub const fn new() -> Self {
         Late {
@@ -92,7 +93,7 @@ impl Late {
         self.calls.is_empty()
     }
 
-    /// The call of this task is made, again if it waits.
+    /// The call of this task begins, or is made again if it waits.
     pub fn begin(&mut self, tid: Tid) {
         if let Some(call) = self.calls.get_mut(&tid) {
             (call.at, call.waits, call.wants) = (0, false, None);
@@ -105,8 +106,8 @@ impl Late {
         self.calls.get(&tid).is_some_and(|call| call.waits)
     }
 
-    /// The call of this task asks for something. If it is not what it asked for at this place in its last attempt, that
-    /// is forgotten: what it opened goes to `close`.
+    /// The call of this task makes a request. If it differs from the request at this point of the last attempt, that
+    /// one and all later ones are forgotten, and the files that they opened go to `close`.
     pub fn ask(&mut self, tid: Tid, request: &Request, close: &mut Vec<u64>) -> Told<'_> {
         if !self.may_ask(tid, request) {
             return Told::Wait;
@@ -137,14 +138,14 @@ impl Late {
         }
     }
 
-    /// What the call of this task has asked for at this place in its last attempt, if that had come so far.
+    /// The request that the call of this task made at this point of its last attempt, if that attempt came this far.
     #[must_use]
     pub fn asked(&self, tid: Tid) -> Option<&Request> {
         let call = self.calls.get(&tid)?;
         call.steps.get(call.at).map(|step| &step.request)
     }
 
-    /// Whether the call of this task does not wait, and has the file that it asks about.
+    /// Whether the call of this task does not wait yet and holds the file of the request.
     fn may_ask(&mut self, tid: Tid, request: &Request) -> bool {
         let call = self.calls.entry(tid).or_default();
         if call.waits {
@@ -165,7 +166,8 @@ impl Late {
         false
     }
 
-    /// The answer to the request with this number: whose call can go on. If nobody waits for it any more, what it opened is to be closed.
+    /// The answer to the request with this number has come: returns the task whose call can go on. If no call waits for
+    /// it any more, the error has the file that it opened, which is to be closed.
     pub fn answered(&mut self, number: u64, answer: Answer) -> Result<Tid, Option<u64>> {
         for (tid, call) in &mut self.calls {
             let mut steps = call.steps.iter_mut();
@@ -177,15 +179,15 @@ impl Late {
         Err(opened(&answer))
     }
 
-    /// Whether the call of this task has asked for something that changes what is there: asked again it would have another answer.
+    /// Whether the call of this task has made a request that may not be repeated ([`Request::is_once`]).
     #[must_use]
     pub fn has_begun(&self, tid: Tid) -> bool {
         let steps = self.calls.get(&tid).map(|call| call.steps.iter());
         steps.is_some_and(|mut steps| steps.any(|step| step.request.is_once()))
     }
 
-    /// An attempt is over. Unless the call waits, it is forgotten: whose calls can go on now. What an earlier attempt has
-    /// opened, and this one has not asked for, goes to `close`.
+    /// An attempt of a call is over. Unless it waits it is forgotten, and files that an earlier attempt opened and this
+    /// one did not ask for go to `close`. Returns the tasks whose calls can go on.
     pub fn end(&mut self, tid: Tid, close: &mut Vec<u64>) -> Vec<Tid> {
         let mut next = core::mem::take(&mut self.freed);
         if self.waits(tid) {
@@ -199,7 +201,8 @@ impl Late {
         next
     }
 
-    /// Whether a call waits for what another one holds, or for one that does, and so on. There is no circle yet, so this ends.
+    /// Whether the call of `waiting` waits, directly or through others, for a file that `other` holds. There are no
+    /// circles, so this ends.
     fn is_held_up_by(&self, mut waiting: Tid, other: Tid) -> bool {
         while waiting != other {
             let wants = self.calls.get(&waiting).and_then(|call| call.wants);
@@ -211,7 +214,7 @@ impl Late {
         true
     }
 
-    /// The task of a call has ended: whose calls can go on now. What it opened goes to `close`.
+    /// The task of a call has ended: the files that it opened go to `close`. Returns the tasks whose calls can go on.
     pub fn forget(&mut self, tid: Tid, close: &mut Vec<u64>) -> Vec<Tid> {
         let Some(call) = self.calls.remove(&tid) else {
             return Vec::new();
@@ -220,7 +223,7 @@ impl Late {
         self.release(tid)
     }
 
-    /// Nothing is held by this task any more: whose calls can go on now.
+    /// Releases the files that this task holds. Returns the tasks whose calls can go on.
     pub fn release(&mut self, tid: Tid) -> Vec<Tid> {
         let calls = &self.calls;
         let mut next = Vec::new();
@@ -280,7 +283,7 @@ mod tests {
         }
     }
 
-    /// The number under which it is to be passed on.
+    /// The number under which the request is to be sent.
     fn asks(late: &mut Late, tid: u32, request: &Request) -> u64 {
         match late.ask(tid, request, &mut Vec::new()) {
             Told::Ask(number) => number,
@@ -297,7 +300,7 @@ mod tests {
         let mut late = Late::new();
         late.begin(1);
         let first = asks(&mut late, 1, &open("/a"));
-        // It waits: nothing else is asked for in this attempt, and an attempt without news is the same again.
+        // The call waits: it makes no further request in this attempt, and an attempt without news does the same again.
         assert!(matches!(late.ask(1, &read(5), &mut Vec::new()), Told::Wait));
         assert!(late.end(1, &mut Vec::new()).is_empty() && late.waits(1));
         late.begin(1);
@@ -324,7 +327,7 @@ mod tests {
         assert!(late.is_empty() && !late.waits(1));
     }
 
-    /// A call that is made again can come to its end before it asks for all that it has asked for.
+    /// A call that is made again can end before it has made all its earlier requests.
     #[test]
     fn what_the_last_attempt_does_not_ask_for_is_closed() {
         let mut late = Late::new();
@@ -362,7 +365,7 @@ mod tests {
             late.has_begun(1),
             "A1: it is not saved before it has an answer"
         );
-        // Nor when it has one, of which the call does not know.
+        // Nor is it when there is an answer that the call has not seen.
         assert_eq!(late.answered(number, Ok((Reply::Done, Vec::new()))), Ok(1));
         assert!(late.has_begun(1));
         late.begin(1);
@@ -381,7 +384,7 @@ mod tests {
         late.begin(1);
         assert!(is_answered(&mut late, 1, &open("/a")));
         let next = asks(&mut late, 1, &open("/b"));
-        // The task ends: one is open already, the other one will be.
+        // The task ends with one file open and one about to be opened.
         let mut close = Vec::new();
         late.forget(1, &mut close);
         assert_eq!(close, [5]);
@@ -389,7 +392,7 @@ mod tests {
             late.answered(next, Ok((opened(6), Vec::new()))),
             Err(Some(6))
         );
-        // Another call of the same task, in the middle of which others changed what it goes by.
+        // A later attempt makes another request, because others have changed what the call depends on.
         late.begin(2);
         let number = asks(&mut late, 2, &open("/a"));
         assert_eq!(late.answered(number, Ok((opened(7), Vec::new()))), Ok(2));
@@ -407,7 +410,7 @@ mod tests {
         }
         let number = asks(&mut late, 1, &read(5));
         assert!(matches!(late.ask(2, &read(5), &mut Vec::new()), Told::Wait));
-        // Another file is nobody's.
+        // No call holds the other file.
         asks(&mut late, 3, &read(6));
         assert!(late.end(2, &mut Vec::new()).is_empty() && late.end(1, &mut Vec::new()).is_empty());
         assert_eq!(late.answered(number, Ok((Reply::Done, Vec::new()))), Ok(1));
@@ -417,7 +420,7 @@ mod tests {
         late.begin(2);
         let number = asks(&mut late, 2, &read(5));
         assert!(matches!(late.ask(3, &read(5), &mut Vec::new()), Told::Wait));
-        // A task that ends, or is stopped, gives back what it held.
+        // A task that ends or is stopped releases its files.
         late.begin(1);
         assert!(matches!(late.ask(1, &read(5), &mut Vec::new()), Told::Wait));
         assert_eq!(late.forget(2, &mut Vec::new()), [1]);
@@ -443,7 +446,7 @@ mod tests {
         for tid in 1..=3 {
             read_first(&mut late, tid, tid.into());
         }
-        // Each wants what the next one holds; the last one would close the circle.
+        // Each call wants the file that the next one holds; the last one would close the circle.
         for (tid, wants, freed) in [(1, 2, &[][..]), (2, 3, &[]), (3, 1, &[2])] {
             late.begin(tid);
             assert!(is_answered(&mut late, tid, &read(tid.into())));
@@ -457,7 +460,7 @@ mod tests {
                 "S1: nobody waits in a circle"
             );
         }
-        // One after the other goes on, and the last one has what it gave up again.
+        // The calls go on one by one, and the last one takes its file again.
         for (tid, wants, next) in [(2, 3, &[1][..]), (1, 2, &[3]), (3, 1, &[])] {
             late.begin(tid);
             assert!(is_answered(&mut late, tid, &read(tid.into())));

@@ -1,16 +1,16 @@
-//! Loading: what `mmap` of a file and `execve` read, a piece after the other.
+//! Loading: `mmap` of files and `execve` read their files piece by piece.
 //!
-//! Neither can be done at once: a file can be large, and a disk slow. A call that loads does a piece, and comes again
-//! when others have had their turn ([`Stop::Turn`]) or the disk has answered ([`crate::late`]). How far it is stands in
-//! its [`Task`], which nobody else sees, and what it has loaded is where no program sees it: in a range of addresses
-//! that is only kept free ([`Kind::Loading`]), or in a memory that is not the program's yet ([`Host::stage`]). So for
-//! programs such a call has happened, or it has not.
+//! Neither can be done at once: a file can be large, and a disk slow. A call that loads does one piece, and is made
+//! again when other programs have had a turn ([`Stop::Turn`]) or the disk has answered ([`crate::late`]). Its progress
+//! is in the [`Task`], and what it has loaded is where no program sees it: in a range of addresses that is reserved
+//! ([`Kind::Loading`]), or in a memory that is not the program's yet ([`Host::stage`]). So for programs such a call has
+//! happened as a whole, or not at all.
 //!
-//! * No handler runs in between; a signal that ends the process does so at once.
-//! * A process that is frozen goes on with what it was loading when it is thawed. An image does not have that: where it
-//!   is restored the call begins again.
-//! * Others of the process may unmap the range, or map something else there, meanwhile. That happens after the call:
-//!   what they have put there stays.
+//! * No signal handler runs between two pieces; a signal that ends the process takes effect at once.
+//! * A process that is frozen continues its loading when it is thawed. An image does not have the progress: after a
+//!   restore the call begins again.
+//! * Other tasks of the process may unmap the reserved range meanwhile, or map something else there. That counts as
+//!   happening after the call, so their mappings stay.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -25,10 +25,10 @@ use crate::memory::{Area, Areas, Kind, OfFile, Prot};
 use crate::object::Use;
 use crate::process::{CallKey, Task};
 
-/// What a call has loaded so far.
+/// The progress of a call that loads.
 #[derive(Debug)]
 pub struct Loading {
-    /// Which call it belongs to. Any other call of the task gives it up.
+    /// The call that loads. Any other call of the task gives the loading up.
     pub key: CallKey,
     what: What,
 }
@@ -37,28 +37,28 @@ pub struct Loading {
 enum What {
     Mapping(Mapping),
     Program(Box<Staged>),
-    /// What a program is to be started with.
+    /// The arguments and the environment of an `execve` that has no program yet.
     Strings(Box<Strings>),
-    /// A shared mapping of a file: its object, which has what was loaded as long as it is kept.
+    /// A shared mapping of a file: its memory object. Holding the use keeps what was loaded.
     Object(Rc<Use>),
 }
 
 /// A private mapping of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
-    /// The file.
+    /// Inode of the file.
     pub ino: u64,
-    /// Where the mapping begins in it.
+    /// Offset in the file at which the mapping begins.
     pub offset: u64,
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address behind the mapping.
     pub end: u64,
     /// Protection.
     pub prot: Prot,
-    /// Whether it was asked for as a shared one.
+    /// Whether `MAP_SHARED` was asked for.
     pub shared: bool,
-    /// Bytes that are there.
+    /// Bytes loaded so far.
     pub done: u64,
 }
 
@@ -73,22 +73,22 @@ impl Loading {
     }
 }
 
-/// The arguments and the environment of `execve`, as far as they have been read: tens of thousands of strings anywhere
-/// in the memory of a program, which are read in turns.
+/// The arguments and the environment of `execve` read so far: tens of thousands of strings anywhere in the program's
+/// memory, so they are read over several turns.
 #[derive(Debug, Default)]
 pub struct Strings {
     lists: [List; 2],
     /// How many of the lists are complete.
     complete: usize,
-    /// They were not read in one turn.
+    /// Whether reading takes more than one turn.
     is_long: bool,
 }
 
-/// A list of strings, one behind the other.
+/// A list of strings, one behind the other without separators.
 #[derive(Debug, Default)]
 struct List {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// Offset in `bytes` of the end of each string.
     ends: Vec<u32>,
 }
 
@@ -111,11 +111,11 @@ impl Strings {
     const MOST_BYTES: usize = 1 << 20;
     /// Most bytes of a string.
     const LONGEST: usize = 128 * 1024;
-    /// How many are read at once, of how many bytes together.
+    /// Most strings, and most bytes, that are read in one turn.
     pub const AT_ONCE: usize = 2_000;
     const BYTES_AT_ONCE: usize = 256 * 1024;
 
-    /// Reads on in the lists at these addresses: whether all is there.
+    /// Reads on in the lists at these addresses; returns whether both lists are complete.
     pub fn read(&mut self, c: &mut Caller, at: [u64; 2]) -> Result<bool> {
         let mut bytes = 0;
         for _ in 0..Self::AT_ONCE {
@@ -142,7 +142,7 @@ impl Strings {
             {
                 return Err(E2BIG.into());
             }
-            // They are copied onto the stack, in one piece.
+            // The strings are copied several times on their way to the new stack.
             c.h.room(6 * (string.len() as u64 + 64))?;
             list.bytes.extend_from_slice(&string);
             list.ends.push(with as u32);
@@ -162,7 +162,7 @@ impl Strings {
     }
 }
 
-/// The strings that this call has begun to read.
+/// The strings that earlier turns of this call have read.
 pub fn begun_strings(c: &mut Caller) -> Option<Box<Strings>> {
     match c.p.task.loading.take()?.what {
         What::Strings(strings) => Some(strings),
@@ -170,14 +170,15 @@ pub fn begun_strings(c: &mut Caller) -> Option<Box<Strings>> {
     }
 }
 
-/// Keeps strings until the call is made again, if it takes long to read them, and if it has not come further.
+/// Keeps the strings until the call is made again, if reading them takes several turns and the call has not got to
+/// loading yet.
 pub fn keep_strings(c: &mut Caller, strings: Box<Strings>) {
     if strings.is_long && c.p.task.loading.is_none() {
         keep(c, What::Strings(strings));
     }
 }
 
-/// Gives up what a task was loading.
+/// Gives up the loading of a task.
 pub fn give_up(task: &mut Task, host: &mut dyn Host) {
     let Some(loading) = task.loading.take() else {
         return;
@@ -192,14 +193,15 @@ pub fn give_up(task: &mut Task, host: &mut dyn Host) {
     }
 }
 
-/// Gives back what is kept free for this thread, with what has been loaded there.
+/// Unmaps the ranges that are reserved for this thread and frees the pages loaded there.
 fn clear(areas: &mut Areas, host: &mut dyn Host, thread: u32) {
     for (start, end) in areas.forget_loading(|of| of == thread) {
         host.discard(start, end - start);
     }
 }
 
-/// A shared mapping of a file is not there as a whole yet: the call goes on when others have had their turn.
+/// Keeps the object of a shared mapping that is not loaded completely; the call goes on after other programs have had a
+/// turn.
 pub fn go_on_with(c: &mut Caller, object: Rc<Use>) -> Stop {
     keep(c, What::Object(object));
     Stop::Turn
@@ -210,14 +212,14 @@ fn keep(c: &mut Caller, what: What) {
     c.p.task.loading = Some(Box::new(Loading { key, what }));
 }
 
-/// The mapping that this call was loading, if it was loading one of this file. What else there is of the thread is
-/// cleared: another one, or what an image had of one.
+/// The mapping of this file that this call has begun to load. Any other loading of the thread is given up, and ranges
+/// reserved by an earlier mapping, or one of an image, are cleared.
 pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
     if let Some(loading) = c.p.task.loading.take() {
         match loading.what {
             What::Mapping(mapping) if Some(mapping.ino) == ino => return Some(mapping),
             What::Mapping(_) | What::Strings(_) => {}
-            // It is still found by its file: this call is what goes on with it, or gives it up.
+            // The object stays in the table while it is loaded, and this call finds it by its file or lets it go.
             What::Object(object) => drop(object),
             What::Program(staged) => exec::unstage(c.h, *staged),
         }
@@ -226,7 +228,7 @@ pub fn begun(c: &mut Caller, ino: Option<u64>) -> Option<Mapping> {
     None
 }
 
-/// Loads the next piece of a mapping, whose range is kept free for it; with the last one it is a mapping.
+/// Loads the next piece of a mapping into its reserved range; after the last piece turns the range into the mapping.
 pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
     let (begun, size) = (mapping.done, mapping.end - mapping.start);
     let until = size.min(begun + file::step_of(mapping.ino));
@@ -237,7 +239,7 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
         match file::read_file(c, mapping.ino, from, &mut chunk[..want]) {
             Ok(got) => {
                 fill(c, mapping.start + mapping.done, &chunk[..got])?;
-                // Behind the end of the file are zeros.
+                // Pages behind the end of the file are zeros.
                 mapping.done = match got < want {
                     true => size,
                     false => mapping.done + got as u64,
@@ -245,7 +247,7 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
             }
             Err(stop) => {
                 if c.h.waits() {
-                    // It asks for the same again.
+                    // The next attempt must make the same requests.
                     mapping.done = begun;
                     keep(c, What::Mapping(mapping));
                 } else {
@@ -263,7 +265,7 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
     match file_of(c, &mapping) {
         Ok(file) => finish(c, &mapping, file),
         Err(stop) => {
-            // It asks for the same again.
+            // The next attempt must make the same requests.
             mapping.done = begun;
             keep(c, What::Mapping(mapping));
             Err(stop)
@@ -271,10 +273,10 @@ pub fn map(c: &mut Caller, mut mapping: Mapping) -> Result {
     }
 }
 
-/// Which of the files that its memory knows a mapping is of, as [`OfFile`] says it. Fails only if the file system has
-/// to be waited for.
+/// The number by which [`OfFile`] names the mapping's file in this memory. Fails only if the call has to wait for the
+/// file system.
 fn file_of(c: &mut Caller, mapping: &Mapping) -> Result<u16> {
-    // Whoever maps a library maps it from its beginning, and then more of it: it is asked once.
+    // A library is mapped from its beginning first and from further offsets later, so its name is asked for once.
     if mapping.offset != 0 {
         if let Some(file) = c.p.memory.mapped.of_ino(mapping.ino) {
             return Ok(file);
@@ -291,12 +293,12 @@ fn file_of(c: &mut Caller, mapping: &Mapping) -> Result<u16> {
     }
 }
 
-/// Whether an area is kept free for this thread.
+/// Whether an area is reserved for this thread.
 fn is_kept_for(thread: u32) -> impl Fn(&&Area) -> bool {
     move |area| area.kind == Kind::Loading { thread }
 }
 
-/// Writes what was loaded where it is still kept free.
+/// Writes loaded bytes to those parts of the range that are still reserved.
 fn fill(c: &mut Caller, at: u64, bytes: &[u8]) -> core::result::Result<(), OutOfMemory> {
     let end = at + bytes.len() as u64;
     let kept = c.p.memory.areas.list().iter();
@@ -310,7 +312,7 @@ fn fill(c: &mut Caller, at: u64, bytes: &[u8]) -> core::result::Result<(), OutOf
     Ok(())
 }
 
-/// All is there: what is still kept free for it is mapped, from this file.
+/// Turns what is still reserved of a completely loaded range into a mapping of this file.
 fn finish(c: &mut Caller, mapping: &Mapping, file: u16) -> Result {
     let thread = c.p.task.thread;
     let from = OfFile {
@@ -327,7 +329,7 @@ fn finish(c: &mut Caller, mapping: &Mapping, file: u16) -> Result {
     Ok(mapping.start)
 }
 
-/// The program that this call was loading, if it was.
+/// The program that this call has begun to load. Strings stay where they are, a mapping is given up.
 pub fn begun_program(c: &mut Caller) -> Option<Box<Staged>> {
     let is_no_list = |loading: &mut Box<Loading>| !matches!(loading.what, What::Strings(_));
     let loading = c.p.task.loading.take_if(is_no_list)?;
@@ -341,13 +343,13 @@ pub fn begun_program(c: &mut Caller) -> Option<Box<Staged>> {
     }
 }
 
-/// The call goes on with this program when others have had their turn.
+/// Keeps the program; the call goes on after other programs have had a turn.
 pub fn turn(c: &mut Caller, staged: Box<Staged>) -> Stop {
     keep(c, What::Program(staged));
     Stop::Turn
 }
 
-/// Loads the next piece of a program; with the last one it takes the place of the one that called.
+/// Loads the next piece of a program; after the last piece the program replaces the caller's.
 pub fn execute(c: &mut Caller, mut staged: Box<Staged>) -> Result {
     let result = staged.load(c.h);
     if c.h.waits() {

@@ -1,8 +1,10 @@
 //! Locks on files: of ranges of bytes (`fcntl`), and of whole files (`flock`).
 //!
-//! A lock has an owner: a table of descriptors for those of POSIX, which go when a process that has the table closes any descriptor of the
-//! file; an open file description for `flock` and those of `F_OFD_SETLK`, which go with that. Locks of `flock` and those of ranges do not
-//! know of each other. A call that waits stands under the key of the file, and looks again when a lock of that file goes.
+//! A lock has an owner. The owner of a POSIX lock is a table of descriptors: its locks on a file are released when a
+//! process with this table closes any descriptor of the file. The owner of a lock by `flock` or `F_OFD_SETLK` is an
+//! open file description: its locks are released when it is closed. Locks by `flock` and locks on ranges do not
+//! conflict with each other. A call that waits for a lock waits under the file's key and tries again when a lock of the
+//! file is released.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,26 +12,26 @@ use alloc::vec::Vec;
 use crate::errno::{Errno, EDEADLK, ENOLCK};
 use crate::system::{Key, Payer, System, Thing, Tid};
 
-/// The last byte that a file can have.
+/// The highest offset of a byte in a file.
 pub const LAST: u64 = i64::MAX as u64;
 /// Most locks for one payer.
 pub const MAX_LOCKS: usize = 1024;
-/// Most owners that are followed to see who waits for whom, as in Linux.
+/// Most owners that the search for a deadlock follows, as in Linux.
 const MOST_FOLLOWED: usize = 10;
 
-/// Who has a lock.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A table of descriptors, by its number ([`crate::process::Files::owner`]).
     Files(u64),
-    /// An open file description, by where it is.
+    /// An open file description, by its address.
     Description(usize),
-    /// The same, of a whole file.
+    /// An open file description, by its address, for locks by `flock`.
     Whole(usize),
 }
 
 impl Owner {
-    /// Whether locks of both are about the same.
+    /// Whether locks of these owners can conflict: both on ranges, or both by `flock`.
     const fn meets(self, other: Owner) -> bool {
         matches!(self, Owner::Whole(_)) == matches!(other, Owner::Whole(_))
     }
@@ -38,15 +40,15 @@ impl Owner {
 /// A lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// First byte.
     pub start: u64,
     /// Last byte.
     pub last: u64,
-    /// Nobody else may have one there.
+    /// Whether it excludes all other locks (a write lock), not only exclusive ones.
     pub exclusive: bool,
-    /// The process that asked for it, as programs see it.
+    /// The process that asked for it, by its number as programs see it.
     pub number: u32,
 }
 
@@ -63,7 +65,7 @@ impl Lock {
     }
 }
 
-/// Whether some of these locks of one file are in each other's way. Those of one owner are not to overlap.
+/// Whether two of these locks of one file conflict. Locks of one owner must not overlap.
 #[must_use]
 pub fn collide(locks: impl Iterator<Item = Lock>) -> bool {
     let is_whole = |lock: &Lock| matches!(lock.owner, Owner::Whole(_));
@@ -74,7 +76,7 @@ pub fn collide(locks: impl Iterator<Item = Lock>) -> bool {
         if is_whole(lock) && !whole {
             (whole, free, shareable) = (true, 0, 0);
         }
-        // Behind all locks so far, and behind those that nobody shares.
+        // `free` is behind all locks so far, `shareable` behind all exclusive ones.
         let meets = lock.start < if lock.exclusive { free } else { shareable };
         free = free.max(lock.last + 1);
         if lock.exclusive {
@@ -84,29 +86,29 @@ pub fn collide(locks: impl Iterator<Item = Lock>) -> bool {
     })
 }
 
-/// The locks of a file, with who pays for each.
+/// The locks of a file, each with its payer.
 type OfFile = Vec<(Lock, Payer)>;
 
 /// All locks.
 #[derive(Debug, Default)]
 pub struct Locks {
     files: BTreeMap<u64, OfFile>,
-    /// The files that each has locked.
+    /// The files on which each owner has locks.
     owners: BTreeSet<(Owner, u64)>,
-    /// Who waits for a lock of whom: the owner as which, and the other one.
+    /// For each waiting task, the owner as which it waits and the owner of the lock that it waits for.
     waiting: BTreeMap<Tid, (Owner, Owner)>,
-    /// Those that wait as which owner.
+    /// The waiting tasks by the owner as which they wait.
     waiting_as: BTreeSet<(Owner, Tid)>,
 }
 
 impl Locks {
-    /// Whether there is none.
+    /// Whether there are no locks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The first lock in the way of this one.
+    /// The conflicting lock with the lowest start, if there is one.
     #[must_use]
     pub fn conflict(&self, ino: u64, lock: &Lock) -> Option<Lock> {
         let those = self.files.get(&ino)?.iter().map(|(other, _)| *other);
@@ -128,7 +130,8 @@ impl Locks {
         all.map(|(lock, _)| *lock)
     }
 
-    /// A task waits for a lock of another owner. Errors: `EDEADLK` if that one waits for it.
+    /// Has a task wait for a lock of another owner. Errors: `EDEADLK` if that owner waits for `owner`, directly or
+    /// through others.
     pub fn wait(&mut self, tid: Tid, owner: Owner, other: Owner) -> Result<(), Errno> {
         self.leave(tid);
         let mut next = other;
@@ -146,7 +149,7 @@ impl Locks {
         Ok(())
     }
 
-    /// A task does not wait any longer.
+    /// Ends the wait of a task.
     pub fn leave(&mut self, tid: Tid) {
         if let Some((owner, _)) = self.waiting.remove(&tid) {
             self.waiting_as.remove(&(owner, tid));
@@ -155,12 +158,13 @@ impl Locks {
 }
 
 impl System {
-    /// Gives an owner a lock that nothing is in the way of, in place of those that it has there. Errors: `ENOLCK` if there are too many.
+    /// Sets a lock that conflicts with none, replacing the owner's locks in its range. Errors: `ENOLCK` if there are
+    /// too many locks.
     pub fn lock(&mut self, ino: u64, lock: Lock, payer: Payer) -> Result<(), Errno> {
         self.change(ino, &lock, payer, true)
     }
 
-    /// Takes an owner's locks of a range away. Errors: `ENOLCK` if what is left of one would be one too many.
+    /// Releases an owner's locks in a range. Errors: `ENOLCK` if splitting a lock would make too many locks.
     pub fn unlock(&mut self, ino: u64, range: &Lock, payer: Payer) -> Result<(), Errno> {
         if !self.locks.owners.contains(&(range.owner, ino)) {
             return Ok(());
@@ -168,9 +172,8 @@ impl System {
         self.change(ino, range, payer, false)
     }
 
-    /// Gives owners these locks of a file as they had them when they were saved: whether nobody else has one in their
-    /// way. Errors: `ENOLCK` if there are too many. Those of one owner are not to overlap. If not all are given, none
-    /// is.
+    /// Sets the locks that an image has of a file, all or none; returns whether none of them conflicts with an existing
+    /// lock or another one of them. Locks of one owner must not overlap. Errors: `ENOLCK` if there are too many locks.
     pub fn lock_again(&mut self, ino: u64, locks: &[Lock], payer: Payer) -> Result<bool, Errno> {
         if collide(self.locks.of_file(ino).chain(locks.iter().copied())) {
             return Ok(false);
@@ -191,7 +194,7 @@ impl System {
     }
 
     fn change(&mut self, ino: u64, lock: &Lock, payer: Payer, takes: bool) -> Result<(), Errno> {
-        // At the most one is split in two, and there is the new one.
+        // The change adds at most the new lock and the second half of one that it splits.
         let all = self.locks.files.get(&ino).into_iter().flatten();
         let splits = |(own, _): &(Lock, Payer)| {
             own.owner == lock.owner && own.start < lock.start && lock.last < own.last
@@ -226,7 +229,7 @@ impl System {
         Ok(())
     }
 
-    /// An owner has closed a file: its locks there go.
+    /// Releases the locks of an owner on a file that it has closed.
     pub fn release_locks(&mut self, owner: Owner, ino: u64) {
         if !self.locks.owners.remove(&(owner, ino)) {
             return;
@@ -247,7 +250,7 @@ impl System {
         self.wake(Key::Lock(ino));
     }
 
-    /// A description is gone, and its locks with it.
+    /// Releases the locks of a description that has been closed.
     pub fn release_description_locks(&mut self, at: usize) {
         for owner in [Owner::Description(at), Owner::Whole(at)] {
             let all = self.locks.owners.range((owner, 0)..=(owner, u64::MAX));
@@ -258,7 +261,7 @@ impl System {
         }
     }
 
-    /// Who pays for how many of an owner's locks on a file.
+    /// How many of an owner's locks on a file each payer pays for.
     fn payers(&self, ino: u64, owner: Owner) -> BTreeMap<Payer, usize> {
         let mut payers = BTreeMap::new();
         let all = self.locks.files.get(&ino).into_iter().flatten();
@@ -269,7 +272,7 @@ impl System {
     }
 }
 
-/// Takes a range out of an owner's locks. If one is split, `payer` pays for the second part.
+/// Removes a range from an owner's locks. If a lock is split, `payer` pays for the second part.
 fn cut(all: &mut OfFile, range: &Lock, payer: Payer) {
     let mut rest = Vec::new();
     all.retain(|(lock, of)| {
@@ -290,7 +293,7 @@ fn cut(all: &mut OfFile, range: &Lock, payer: Payer) {
     all.append(&mut rest);
 }
 
-/// Puts a lock where its owner has none. Neighbours of the same kind become one.
+/// Adds a lock in a range where its owner has none, merging it with adjacent locks of the same kind and payer.
 fn put(all: &mut OfFile, lock: Lock, payer: Payer) {
     let mut new = lock;
     all.retain(|(other, of)| {
@@ -327,7 +330,7 @@ mod tests {
         }
     }
 
-    /// What each owner has at each byte, beside a plain table of bytes.
+    /// Compares the locks with a plain table of bytes.
     #[test]
     fn locks_are_what_a_table_of_bytes_says() {
         let (mut system, payer) = (System::new(), Payer::Tree(1));
@@ -368,7 +371,7 @@ mod tests {
                     }
                 }
             }
-            // Ranges of one kind that touch are one: there are as many as changes in the table.
+            // Adjacent ranges of one kind are merged, so there are as many locks as changes in the table.
             let mut ranges = 0;
             let mut last = None;
             for ((who, at), exclusive) in &model {
@@ -383,7 +386,7 @@ mod tests {
         assert!(system.locks.is_empty() && system.counted_things(Thing::Lock) == 0);
     }
 
-    /// Locks of an image are taken as if each had been asked for alone, all or none.
+    /// Locks of an image are set as if each had been asked for by itself, all or none.
     #[test]
     fn locks_are_taken_again_where_nobody_is_in_their_way() {
         let mut rng = Rng::with_seed(7);
@@ -440,11 +443,11 @@ mod tests {
         assert_eq!(system.locks.wait(3, c, a), Err(EDEADLK));
         system.locks.leave(1);
         system.locks.wait(3, c, a).unwrap();
-        // A circle of others is followed for a while only.
+        // The search for a deadlock ends although the others wait in a circle.
         assert_eq!(system.locks.wait(1, a, b), Err(EDEADLK));
     }
 
-    /// Two payers lock as one owner, which may be a description that both have.
+    /// Two payers lock as one owner: a description that both have can be one.
     #[test]
     fn each_lock_is_counted_for_who_has_asked_for_it() {
         let mut system = System::new();

@@ -1,15 +1,15 @@
 //! The Linux personality's server: an event loop over one port for each process.
 //!
 //! A Linux process is a space marked foreign, whose keeper is the process's port here. Each `syscall` instruction and
-//! each exception comes as one event; the emulation
-//! (the library of this package) says what becomes of the thread. A call that has to wait is
-//! *parked*: the exception is released, and the call is made again when the console has news, its
-//! deadline passes, or the process is thawed. All of that happens between two events of one
-//! thread, so a checkpoint, which is an event too, finds every call either done or not begun.
+//! each exception is one event; the emulation (the library of this package) decides how the thread continues. A call
+//! that has to wait is *parked*: the exception is released, and the call is made again when the console has news, its
+//! deadline passes, or the process is thawed. All of that happens between two events of one thread, so a checkpoint,
+//! which is an event too, finds every call either done or not begun.
 //!
-//! * [`table`]: the processes and what is done with them; [`world`]: the emulation's host; [`disk`]: who waits for the
-//!   disk; [`net`]: who asks the network; [`pace`]: turns of programs between the steps of long work.
-//! * [`control`]: what others ask, the interfaces of a manager of processes ([`services::process`]).
+//! * [`table`]: the processes and the operations on them; [`world`]: the emulation's host; [`disk`]: the thread that
+//!   asks the disk; [`net`]: the thread that asks the network; [`pace`]: turns of programs between the steps of long
+//!   work.
+//! * [`control`]: the interfaces of a manager of processes ([`services::process`]).
 #![no_std]
 #![no_main]
 
@@ -37,7 +37,7 @@ use table::Table;
 
 rt::entry!(main);
 
-/// The console has news.
+/// Set when the console has news.
 static NEWS: AtomicBool = AtomicBool::new(false);
 
 fn run() -> Result<Infallible, Error> {
@@ -61,7 +61,7 @@ fn run() -> Result<Infallible, Error> {
     server.run()
 }
 
-/// Has a thread wake the server when the state of the console has changed.
+/// Starts a thread that wakes the server when the state of the console has changed.
 fn watch_console(server: &control::PersonalityServer) -> Result<(), Error> {
     let bell = server.bell()?;
     let console = rt::start::passed(world::CONSOLE).ok_or(Error::Denied)?;

@@ -13,28 +13,28 @@ use crate::host::Host;
 
 /// Bytes of a page.
 pub const PAGE: u64 = abi::PAGE_SIZE;
-/// No area begins below.
+/// No area begins below this address.
 pub const LOWEST: u64 = 0x1_0000;
 /// Load address of a position-independent program.
 pub const PIE_BASE: u64 = 0x1_0000_0000;
-/// `mmap` hands out addresses below this one, downwards.
+/// `mmap` hands out addresses below this one, from the top down.
 pub const MMAP_TOP: u64 = 0xe_0000_0000;
-/// End of the stack.
+/// The address behind the stack.
 pub const STACK_TOP: u64 = VDSO;
-/// Where a program finds the functions that read the clock ([`vdso`]).
+/// Address of the vDSO, the functions that read the clock ([`vdso`]).
 pub const VDSO: u64 = 0xf_0000_0000 - vdso::SIZE;
-/// Bytes of the stack, unless a limit says otherwise.
+/// Bytes of the stack by default (`RLIMIT_STACK`).
 pub const STACK_SIZE: u64 = 8 << 20;
-/// Most bytes of the stack, whatever its limit.
+/// Most bytes of the stack, whatever its limit is.
 pub const MOST_STACK: u64 = 1 << 30;
-/// As so many bytes a stack counts that has more: it is there as a whole at once, where one of Linux begins with so
-/// much and grows.
+/// Most bytes that the stack counts for limits. Its whole range is mapped at once here, while a stack of Linux begins
+/// with this size and grows.
 pub const COUNTED_STACK: u64 = 132 << 10;
-/// End of all memory.
+/// The end of the address space.
 pub const END: u64 = proto::layout::MEMORY_SIZE;
 /// Most areas of a process: each is a mapping in the control segment.
 pub const MAX_AREAS: usize = 16_000;
-/// The slot of an area without a mapping.
+/// The slot of areas without a mapping.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// Protection, with Linux's bits, which are also those of [`abi::access`].
@@ -49,7 +49,7 @@ pub const EXECUTE: Prot = 4;
 /// What an area is for. Areas of different kinds never merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// From the executable, in an image that does not say from where in it.
+    /// From the program's file, in an old image that does not have the offset.
     Program,
     /// Grown by `brk`.
     Heap,
@@ -57,60 +57,60 @@ pub enum Kind {
     Stack,
     /// Anonymous memory.
     Anonymous,
-    /// Private copy of a file's contents, in an image that does not say of which.
+    /// Private copy of a file, in an old image that does not say of which.
     File,
     /// Pages of a memory object ([`crate::object`]).
     Shared {
         /// The object.
         id: u64,
-        /// An address in the area plus this, modulo 2^64, is the place in the object: the same for all parts of an area that is split.
+        /// Added to an address in the area, modulo 2^64, gives the offset in the object: the same for all parts of an
+        /// area that is split.
         shift: u64,
-        /// Whether it may ever be written to.
+        /// Whether `mprotect` may make it writable.
         may_write: bool,
     },
-    /// Kept free for a file that this thread is mapping, a piece of it after the other ([`crate::loading`]): nothing is there for
-    /// programs yet.
+    /// Reserved for a file that this thread is mapping piece by piece ([`crate::loading`]). Programs cannot access it
+    /// yet.
     Loading {
         /// The number of the thread as programs see it.
         thread: u32,
     },
-    /// The functions that read the clock, and the clock.
+    /// The vDSO and its clock page.
     Vdso,
-    /// Private copy of a file's contents. (It stands last, so that images without such areas stay what they are.)
+    /// Private copy of a file. (This variant is last, so that images without such areas keep their encoding.)
     Mapped(OfFile),
 }
 
-/// Where a private copy of a file's contents comes from.
+/// The file of which an area is a private copy, and the offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfFile {
-    /// Which file: [`OfFile::PROGRAM`], or one more than its place among those that the memory knows
-    /// ([`crate::process::Mapped`]). A place where there is none is a file of which nothing is known.
+    /// [`OfFile::PROGRAM`], or 1 plus the index of the file in the memory's list ([`crate::process::Mapped`]). An index
+    /// without an entry is an unknown file.
     pub file: u16,
-    /// An address in the area plus this, modulo 2^64, is the place in the file: the same for all parts of an area
+    /// Added to an address in the area, modulo 2^64, gives the offset in the file: the same for all parts of an area
     /// that is split.
     pub shift: u64,
-    /// Whether it was asked for as one that shows what others write to the file (`MAP_SHARED`). It is a copy all the
-    /// same.
+    /// Whether the program asked for `MAP_SHARED`. The area is a private copy all the same.
     pub shared: bool,
 }
 
 impl OfFile {
-    /// The file of the program.
+    /// The program's own file.
     pub const PROGRAM: u16 = 0;
-    /// A file of which nothing is known.
+    /// An unknown file.
     pub const UNKNOWN: u16 = u16::MAX;
 }
 
-/// What a mapping shows.
+/// The memory that a mapping shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The process's own memory, at the same address.
     Own,
     /// A memory object.
     Object {
-        /// Which.
+        /// The number of the object.
         id: u64,
-        /// Where the mapping begins in it.
+        /// Offset in the object at which the mapping begins.
         offset: u64,
     },
 }
@@ -126,12 +126,12 @@ pub struct Area {
     pub prot: Prot,
     /// What it is for.
     pub kind: Kind,
-    /// Its mapping, or [`NO_SLOT`] if it has none because nothing may be done with it.
+    /// The slot of its mapping, or [`NO_SLOT`] if its protection allows no access.
     pub slot: u32,
 }
 
 impl Area {
-    /// What its mapping shows.
+    /// The memory that its mapping shows.
     #[must_use]
     pub const fn source(&self) -> Source {
         match self.kind {
@@ -143,7 +143,7 @@ impl Area {
         }
     }
 
-    /// Where it begins in the file or memory object that it shows; 0 if that is neither.
+    /// The offset in its file or memory object at which it begins; 0 for other areas.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         match self.kind {
@@ -154,13 +154,13 @@ impl Area {
         }
     }
 
-    /// Whether its bytes are those of a file, and would have to be read again from that if they were given up.
+    /// Whether its bytes come from a file.
     #[must_use]
     pub const fn is_of_file(&self) -> bool {
         matches!(self.kind, Kind::Program | Kind::File | Kind::Mapped(_))
     }
 
-    /// Whether its bytes are those of the program's own file.
+    /// Whether its bytes come from the program's own file.
     #[must_use]
     pub const fn is_of_program(&self) -> bool {
         matches!(
@@ -173,13 +173,13 @@ impl Area {
         )
     }
 
-    /// Whether it is only kept free.
+    /// Whether it is reserved for a file that is being mapped.
     #[must_use]
     pub const fn is_loading(&self) -> bool {
         matches!(self.kind, Kind::Loading { .. })
     }
 
-    /// Whether all of it is in the memory object that it shows, if it shows one.
+    /// Whether it lies within the memory object that it shows; true if it shows none.
     fn is_in_object(&self) -> bool {
         let Source::Object { offset, .. } = self.source() else {
             return true;
@@ -188,7 +188,7 @@ impl Area {
         offset.is_multiple_of(PAGE) && end.is_some_and(|end| end <= END)
     }
 
-    /// Whether its program can write to it, or have that allowed.
+    /// Whether the program can write to it, or can make it writable.
     pub(crate) fn may_become_writable(&self) -> bool {
         let may_write = matches!(
             self.kind,
@@ -206,34 +206,34 @@ impl Area {
     }
 }
 
-/// Whether an area counts as memory of the process's own to write.
+/// Whether an area counts as data: writable memory of the process's own.
 #[must_use]
 pub const fn is_data(prot: Prot, kind: Kind) -> bool {
     prot & WRITE != 0 && !matches!(kind, Kind::Shared { .. } | Kind::Stack)
 }
 
-/// Rounds up to pages; `None` beyond all memory.
+/// Rounds up to a multiple of the page size; `None` if that is beyond [`END`].
 #[must_use]
 pub fn page_up(value: u64) -> Option<u64> {
     let up = value.checked_add(PAGE - 1)? & !(PAGE - 1);
     (up <= END).then_some(up)
 }
 
-/// Where a stack begins that may have so many bytes, and is used from `used` on.
+/// Start address of a stack with this limit in bytes, which is used from the address `used` up.
 #[must_use]
 pub fn stack_start(limit: u64, used: u64) -> u64 {
     let start = STACK_TOP - (limit.min(MOST_STACK) & !(PAGE - 1));
     start.min(used & !(PAGE - 1))
 }
 
-/// All areas of a process, in the order of their addresses.
+/// All areas of a process in the order of their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Areas {
     list: Vec<Area>,
 }
 
 impl Areas {
-    /// A list without mappings, for computing a new one.
+    /// Areas from a list, in the order of their addresses. Makes no mappings.
     #[must_use]
     pub fn from_list(list: Vec<Area>) -> Self {
         Areas { list }
@@ -255,14 +255,14 @@ impl Areas {
         self.list.partition_point(|a| a.start < address)
     }
 
-    /// The area that `address` is in.
+    /// The area that contains `address`.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&Area> {
         let area = self.list.get(self.first_after(address))?;
         (area.start <= address).then_some(area)
     }
 
-    /// Whether all of the range is in areas that allow `need`.
+    /// Whether the whole range is in areas that allow `need`.
     #[must_use]
     pub fn allows(&self, address: u64, length: u64, need: Prot) -> bool {
         self.reach(address, length, need) == length
@@ -284,9 +284,8 @@ impl Areas {
         at.min(end) - address
     }
 
-    /// How many bytes from `address` on, at most `length`, may be read by force, as a tracer does, or written if it
-    /// `writes`: those that are the program's own, whatever it may do there itself, and those of memory objects that
-    /// it may read, or write, too.
+    /// How many bytes from `address` on, at most `length`, a tracer may read, or write if it `writes`: private memory
+    /// whatever its protection, and memory objects with access (for writing: with write access).
     #[must_use]
     pub fn reach_by_force(&self, address: u64, length: u64, writes: bool) -> u64 {
         let Some(end) = address.checked_add(length) else {
@@ -294,7 +293,7 @@ impl Areas {
         };
         let mut at = address;
         for area in &self.list[self.first_after(address)..] {
-            // Of an object of which it may do nothing there is no mapping by which it could be reached.
+            // An area of an object without access has no mapping through which it could be reached.
             let need = if writes {
                 WRITE
             } else {
@@ -309,7 +308,7 @@ impl Areas {
         at.min(end) - address
     }
 
-    /// Whether nothing is in the range.
+    /// Whether no area overlaps the range.
     #[must_use]
     pub fn is_free(&self, start: u64, end: u64) -> bool {
         self.list
@@ -317,13 +316,13 @@ impl Areas {
             .is_none_or(|a| a.start >= end)
     }
 
-    /// Whether every byte of the range is in some area.
+    /// Whether every byte of the range is in an area.
     #[must_use]
     pub fn covers(&self, start: u64, end: u64) -> bool {
         self.allows(start, end - start, 0)
     }
 
-    /// A free range of `size` bytes: at `hint` if that suits, else as high as possible.
+    /// The start of a free range of `size` bytes: at `hint` if that is free, else as high as possible.
     #[must_use]
     pub fn find_free(&self, size: u64, hint: u64) -> Option<u64> {
         let hint = hint & !(PAGE - 1);
@@ -341,8 +340,8 @@ impl Areas {
         (top >= LOWEST && top - LOWEST >= size).then(|| top - size)
     }
 
-    /// A free range of `size` bytes whose addresses have 31 bits, as `MAP_32BIT` wants it: at `hint` if that suits,
-    /// else as low as possible in the second gigabyte, as in Linux.
+    /// The start of a free range of `size` bytes below 2 GB, for `MAP_32BIT`: at `hint` if that is free, else as low as
+    /// possible in the second gigabyte, as in Linux.
     #[must_use]
     pub fn find_low(&self, size: u64, hint: u64) -> Option<u64> {
         const LOW: u64 = 1 << 30;
@@ -362,7 +361,7 @@ impl Areas {
         suits(start).then_some(start)
     }
 
-    /// Bytes in those areas, where a stack counts as much as one begins with.
+    /// Bytes in the areas that satisfy `those`; the stack counts at most [`COUNTED_STACK`].
     #[must_use]
     pub fn bytes(&self, those: impl Fn(&Area) -> bool) -> u64 {
         let (mut all, mut stack) = (0, 0);
@@ -375,13 +374,13 @@ impl Areas {
         all + stack.min(COUNTED_STACK)
     }
 
-    /// Bytes in writable areas: the most memory that the process can occupy, but for its stack.
+    /// Bytes in writable areas: the most memory that the process can occupy, apart from its stack.
     #[must_use]
     pub fn writable(&self) -> u64 {
         self.bytes(|area| area.prot & WRITE != 0)
     }
 
-    /// What counts for limits: bytes in all areas, and in those that are the process's own to write.
+    /// The bytes that count for limits: in all areas (`RLIMIT_AS`), and in data areas (`RLIMIT_DATA`).
     #[must_use]
     pub fn counted(&self) -> (u64, u64) {
         (
@@ -390,7 +389,7 @@ impl Areas {
         )
     }
 
-    /// How many bytes of the range are in areas.
+    /// Bytes of the range that are in areas.
     #[must_use]
     pub fn taken(&self, start: u64, end: u64) -> u64 {
         let those = self.list[self.first_after(start)..].iter();
@@ -400,7 +399,7 @@ impl Areas {
             .sum()
     }
 
-    /// The list with the range replaced by one area, or by nothing.
+    /// The list with the range replaced by one new area, or by nothing.
     #[must_use]
     pub fn replaced(&self, start: u64, end: u64, by: Option<(Prot, Kind)>) -> Vec<Area> {
         let mut new = Vec::with_capacity(self.list.len() + 2);
@@ -444,7 +443,7 @@ impl Areas {
         new
     }
 
-    /// The list with another protection in the range; `None` if not all of it is in areas.
+    /// The list with another protection in the range; `None` if not all of the range is in areas.
     #[must_use]
     pub fn protected(&self, start: u64, end: u64, prot: Prot) -> Option<Vec<Area>> {
         if !self.covers(start, end) {
@@ -477,8 +476,8 @@ impl Areas {
         Some(new)
     }
 
-    /// The list with all that is kept free for a thread as mappings of a file, which come from there. Others can have
-    /// cut that into thousands of pieces: however many they are, the list is gone through once.
+    /// The list with all ranges that are reserved for a thread turned into mappings of this file. Other tasks can have
+    /// cut these into thousands of pieces; all are done in one pass.
     #[must_use]
     pub fn with_loaded(&self, thread: u32, prot: Prot, from: OfFile) -> Vec<Area> {
         let mut new = Vec::with_capacity(self.list.len());
@@ -497,7 +496,7 @@ impl Areas {
         new
     }
 
-    /// Gives the memory objects that areas show other identities: those that `new` says of each.
+    /// Replaces the numbers of the memory objects that areas show.
     pub(crate) fn rename_objects(&mut self, new: impl Fn(u64) -> u64) {
         for area in &mut self.list {
             if let Kind::Shared { id, .. } = &mut area.kind {
@@ -506,7 +505,7 @@ impl Areas {
         }
     }
 
-    /// Whether the clock of a program is where it was at the beginning.
+    /// Whether the clock page of the program is still mapped at its first address.
     #[must_use]
     pub fn have_clock(&self) -> bool {
         let at = VDSO + vdso::CLOCK;
@@ -514,7 +513,7 @@ impl Areas {
             .is_some_and(|area| area.kind == Kind::Vdso && area.slot != NO_SLOT)
     }
 
-    /// Takes out what is only kept free for those threads: the ranges. There are no mappings of them.
+    /// Removes the ranges that are reserved for these threads and returns them. They have no mappings.
     pub fn forget_loading(&mut self, those: impl Fn(u32) -> bool) -> Vec<(u64, u64)> {
         let mut gone = Vec::new();
         self.list.retain(|area| match area.kind {
@@ -533,7 +532,7 @@ impl Areas {
         if new.len() > MAX_AREAS {
             return Err(ENOMEM);
         }
-        // Most changes touch a few areas in the middle of a long list.
+        // Most changes touch a few neighbouring areas of a long list, so unchanged areas at both ends are skipped.
         let head = self
             .list
             .iter()
@@ -552,8 +551,8 @@ impl Areas {
         let mut used = Slots::new(&self.list);
         let outcome = change(host, &mut used, &old_middle, &mut middle);
         if outcome.is_err() {
-            // What was there before fits again: the slots and the kernel memory are still ours, so
-            // only the ranges have to go back.
+            // Going back cannot fail for lack of slots or kernel memory, which the failed change still has: only ranges
+            // change.
             let mut back = old_middle;
             let now = middle;
             if change(host, &mut used, &now, &mut back).is_err() {
@@ -566,7 +565,7 @@ impl Areas {
         outcome
     }
 
-    /// Takes over a list from a checkpoint if it makes sense; its mappings exist already.
+    /// Whether a list of areas from an image is consistent. Its mappings exist already.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let mut previous_end = LOWEST;
@@ -595,7 +594,7 @@ impl Areas {
     }
 }
 
-/// Appends an area, merging it with the last one where that makes no difference.
+/// Appends an area, merging it with the last one if both differ in range and slot only.
 fn push(list: &mut Vec<Area>, area: Area) {
     if let Some(last) = list.last_mut() {
         if last.end == area.start && last.prot == area.prot && last.kind == area.kind {
@@ -606,16 +605,16 @@ fn push(list: &mut Vec<Area>, area: Area) {
     list.push(area);
 }
 
-/// Turns the mappings of `old` into those of `new` and fills in the slots of `new`. When it fails,
-/// `new` lists what there is (with slots), possibly with smaller ranges than asked for.
+/// Turns the mappings of `old` into those of `new` and fills in the slots of `new`. On failure `new` lists the mappings
+/// that exist (with slots), some possibly with smaller ranges than asked for.
 fn change(
     host: &mut dyn Host,
     used: &mut Slots,
     old: &[Area],
     new: &mut Vec<Area>,
 ) -> Result<(), Errno> {
-    // Each new area takes over the mapping of the first old one that it overlaps and that none before it has. Both lists
-    // are in the order of addresses, so what ends before an area is of no use to those behind it.
+    // Each new area takes over the mapping of the first old area that it overlaps and that no earlier new area has.
+    // Both lists are in the order of addresses, so an old area that ends before a new one is of no use to later ones.
     let mut taken = alloc::vec![None; old.len()];
     let mut first = 0;
     for (n, area) in new.iter_mut().enumerate() {
@@ -648,7 +647,7 @@ fn change(
         let start = before.start.max(new[n].start);
         let end = before.end.min(new[n].end);
         if (start, end) != (before.start, before.end) {
-            // Making a mapping smaller needs nothing that could be missing.
+            // Shrinking a mapping takes no memory, so it should not fail.
             let smaller = Area {
                 start,
                 end,
@@ -696,7 +695,7 @@ fn change(
     Ok(())
 }
 
-/// The slots that are in use, one bit for each.
+/// The slots in use, one bit each.
 struct Slots {
     words: Vec<u64>,
     /// No word before this one has a free slot.
@@ -704,7 +703,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// Those of the areas.
+    /// The slots of the areas.
     fn new(list: &[Area]) -> Self {
         let mut slots = Slots {
             words: alloc::vec![0; list.len() / 64 + 1],
@@ -730,7 +729,7 @@ impl Slots {
         self.first = self.first.min(word);
     }
 
-    /// The smallest one that is not in use.
+    /// The lowest free slot.
     fn lowest_free(&mut self) -> u32 {
         while self.words.get(self.first) == Some(&u64::MAX) {
             self.first += 1;

@@ -1,11 +1,11 @@
-//! `execve` of a native program: who calls it becomes the stand-in of that program.
+//! `execve` of a native program: the caller's process becomes the program's stand-in.
 //!
-//! The manager of native programs starts it, for the job and with the power that the caller's tree was given, and the
-//! caller's process stands for it: it has no memory and no code any more, waits, passes on that it is stopped,
-//! continued or ended, and ends as the program ends.
+//! The manager of native programs starts the program, for the job and with the authority that the caller's tree was
+//! given. The caller's process stands for it: it has no memory and no code any more, waits, passes on that it is
+//! stopped, continued or ended, and ends with the program's status.
 //!
-//! A native program's standard streams are the console, nothing, or files. Where the caller has something else, a pipe above all, a shell
-//! stands in between ([`CARRIER`]), which carries what comes and goes by files.
+//! The standard streams of a native program are the console, nothing, or files. If the caller has something else,
+//! usually a pipe, a shell in between ([`CARRIER`]) copies the data to and from files.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -20,23 +20,23 @@ use crate::exec;
 use crate::files::{Reply, Request};
 use crate::process::{Device, Kind};
 
-/// Who carries between a native program and what is not a file.
+/// The shell that copies between a native program's files and other streams.
 const CARRIER: &str = "/bin/sh";
 
-/// A native program that is to take the place of a Linux program.
+/// A native program that replaces a Linux program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Native {
     /// The path of its file.
     pub path: String,
-    /// How it starts.
+    /// Arguments, environment, streams and directory.
     pub start: Start,
 }
 
-/// What a stream of the caller is to the program.
+/// How a native program gets a standard stream of the caller.
 enum Stream {
-    /// The same.
+    /// As it is.
     Same(Stdio),
-    /// Something that has to be carried.
+    /// As a file from which or to which a shell copies.
     Carried,
 }
 
@@ -58,7 +58,7 @@ pub fn execve(c: &mut Caller, native: exec::IsNative) -> Result {
             Err(failure) => Err(failure.errno.into()),
         };
     }
-    // What is no text, it could not read.
+    // Native programs take arguments as UTF-8 text only.
     let texts = |list: Vec<Vec<u8>>| -> Result<Vec<String>> {
         if list.len() > MAX_STRINGS {
             return Err(E2BIG.into());
@@ -75,7 +75,7 @@ pub fn execve(c: &mut Caller, native: exec::IsNative) -> Result {
     Err(Stop::Native(Box::new(Native { path, start })))
 }
 
-/// What a descriptor of the caller is to the program.
+/// How the native program gets a descriptor of the caller.
 fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
     let (kind, offset) = match c.p.files.get(fd) {
         Ok(description) => (description.kind.clone(), description.offset),
@@ -84,17 +84,17 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
     let output = fd > 0;
     Ok(match kind {
         Kind::Device(Device::Null) => Stream::Same(Stdio::Null),
-        // What is typed is for the job in the foreground, which is the caller's.
+        // Console input goes to the foreground job, which is the caller's, so the program needs no stream for it.
         Kind::Device(Device::Console) if !output => Stream::Same(Stdio::Null),
         Kind::Device(Device::Console) => Stream::Same(Stdio::Console),
         Kind::File { ino } if output || offset == 0 => {
             match c.h.fs(&Request::PathOf { ino }, &[], &mut []) {
                 Ok((Reply::Path(path), _)) => Stream::Same(Stdio::File {
                     path,
-                    // Behind what others have written there.
+                    // Output goes behind what is already in the file.
                     append: output,
                 }),
-                // It has no name any more, by which the program could open it.
+                // The file has no name any more by which the program could open it.
                 Ok(_) | Err(Error::NotFound) => Stream::Carried,
                 Err(error) => return Err(error.into()),
             }
@@ -103,11 +103,11 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
     })
 }
 
-/// The arguments of a shell that runs the program and carries these of its streams by files.
+/// The arguments of a shell that runs the program and copies these of its streams through files.
 fn carrier(path: &str, carried: [bool; 3], args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    // The last six characters of the name are `mktemp`'s to choose. A shell that a signal ends does not do what is to be
-    // done at its exit. Ctrl-C is for the program, too; of another signal the shell would do nothing before that has
-    // ended.
+    // `mktemp` replaces the last six characters of the name. A shell that a signal ends does not run its `EXIT` trap,
+    // so Ctrl-C, which the program gets too, is trapped. Other signals are not trapped, since the shell would act on
+    // them only after the program's end.
     let mut script = "d=$(mktemp -d /run/native.XXXXXX) || exit 126; trap 'rm -rf $d' EXIT; \
          trap 'exit 130' INT; "
         .to_string();
@@ -151,7 +151,7 @@ mod tests {
             "{}",
             words[2]
         );
-        // Who waits for it is not kept waiting by a signal for it alone.
+        // A task that waits for the shell is not kept waiting when a signal is sent to the shell alone.
         let trapped =
             ["INT", "HUP", "TERM"].map(|signal| words[2].contains(&[" ", signal, "; "].concat()));
         assert_eq!(trapped, [true, false, false], "{}", words[2]);

@@ -1,11 +1,12 @@
-//! The network: a thread asks its server for the links of sockets to other machines ([`personality::outside`]).
+//! The network: a thread that makes the requests of links, the sockets to other machines ([`personality::outside`]), to
+//! the network server.
 //!
-//! No request of that waits. The thread waits for interrupts: of whoever puts a request here, of the network's server
-//! when a socket may be ready that is watched ([`services::net::Network::watch`]), and of a second thread, which has a
-//! session without sockets and learns so that the server has ended.
+//! None of its requests waits. The thread waits for interrupts instead: from [`put`], from the network server when a
+//! watched socket may be ready ([`services::net::Network::watch`]), and from a second thread, which has a session
+//! without sockets and so learns of the end of the network server.
 //!
-//! There is a session for each payer, as long as it has sockets there: nobody else's sockets are in its way, and what a
-//! session may have one payer may have. Requests are taken from payers in turn.
+//! Each payer with sockets has a session of its own, so payers do not take each other's sockets, and the limit of a
+//! session is the limit of a payer. Requests are taken from the payers in turn.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -20,47 +21,48 @@ use rt::sync::Mutex;
 use rt::{sys, thread, time};
 use services::net::{words, Kind, NetworkClient, Place as Far, DATAGRAM, SOCKETS};
 
-/// Memory that an answer takes beside its bytes.
+/// Bytes of memory that an answer takes beside its data.
 const ROOM: u64 = 16 << 10;
-/// How long the other machine may take nothing of what is left of a connection that was closed, in nanoseconds.
+/// Nanoseconds for which the other machine may accept nothing of the unsent rest of a closed connection.
 const FINISH: u64 = 60_000_000_000;
-/// When what found no room is tried again, in nanoseconds.
+/// Nanoseconds after which a request that found no room is tried again.
 const AGAIN: u64 = 500_000_000;
-/// Most sessions that are kept without sockets.
+/// Most sessions without sockets that are kept.
 const IDLE: usize = 16;
-/// Who has not answered for so long has not refused a connection, in nanoseconds: the network's server gives up after 130 s.
+/// Nanoseconds after which a failed connection attempt counts as unanswered and not as refused: the network server
+/// gives up after 130 s.
 const SILENCE: u64 = 100_000_000_000;
-/// Most addresses of the machine that are known here.
+/// Most addresses of the machine that are read.
 const ADDRESSES: u64 = 16;
-/// So many requests are taken before sockets are looked at.
+/// Requests that are taken before the sockets are looked at.
 const AT_ONCE: usize = 32;
 
 static WORK: Mutex<Work> = Mutex::new(Work {
     requests: Requests::new(),
     thread: None,
 });
-/// Makes the server look at the answers.
+/// Wakes the server to take answers.
 static BELL: Mutex<Option<Ref>> = Mutex::new(None);
 static ANSWERS: Mutex<Vec<Answer>> = Mutex::new(Vec::new());
-/// There are some.
+/// Whether `ANSWERS` has any.
 static ANSWERED: AtomicBool = AtomicBool::new(false);
-/// There was a network.
+/// Whether a network has ever been found.
 static KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// The session without sockets, until the second thread has taken it.
+/// The session without sockets, on its way to the second thread.
 static SENTRY: Mutex<Option<NetworkClient>> = Mutex::new(None);
-/// The second thread, which begins with the first session.
+/// The second thread, which is started with the first session.
 static SENTRY_THREAD: Mutex<Option<Ref>> = Mutex::new(None);
-/// The network's server has ended.
+/// Set when the network server has ended.
 static LOST: AtomicBool = AtomicBool::new(false);
 
 struct Work {
     requests: Requests,
-    /// The thread, which begins when there is first something to do.
+    /// The thread that makes the requests, started with the first one.
     thread: Option<Ref>,
 }
 
-/// Says how the server is made to look at answers.
+/// Sets the reference through which the server is woken to take answers.
 pub(crate) fn set_bell(bell: Ref) {
     *BELL.lock() = Some(bell);
 }
@@ -70,13 +72,14 @@ pub(crate) fn is_there() -> bool {
     if KNOWN.load(Ordering::Relaxed) {
         return true;
     }
-    // One that is being started may never come: a machine without a network has its loopback. One that was there is started anew.
+    // A network server that is only being started does not count: it may never come, and a machine without a network
+    // has its loopback. One that existed is restarted when it ends.
     let is_there = rt::names::lookup("net").is_ok();
     KNOWN.store(is_there, Ordering::Relaxed);
     is_there
 }
 
-/// Has the thread do this.
+/// Queues requests for the thread.
 pub(crate) fn put(requests: Vec<Request>) {
     if requests.is_empty() {
         return;
@@ -107,7 +110,7 @@ pub(crate) fn put(requests: Vec<Request>) {
     }
 }
 
-/// What it has done.
+/// Takes the answers so far.
 pub(crate) fn take_answers() -> Vec<Answer> {
     match ANSWERED.swap(false, Ordering::AcqRel) {
         true => take(&mut *ANSWERS.lock()),
@@ -115,12 +118,12 @@ pub(crate) fn take_answers() -> Vec<Answer> {
     }
 }
 
-/// Whether there is none.
+/// Whether there are no answers to take.
 pub(crate) fn is_settled() -> bool {
     !ANSWERED.load(Ordering::Acquire)
 }
 
-/// Waits for the end of the network's server, again and again.
+/// The second thread: waits for the end of the network server, again and again.
 fn watch_server() {
     loop {
         let session = SENTRY.lock().take();
@@ -136,7 +139,7 @@ fn watch_server() {
     }
 }
 
-/// What is to be fetched for a link.
+/// What the thread is to receive for a link.
 #[derive(Clone, Copy, Debug)]
 enum Fetch {
     Bytes(usize),
@@ -144,47 +147,47 @@ enum Fetch {
     Connection(Link),
 }
 
-/// A socket of the network's server.
+/// A socket of the network server.
 struct Socket {
     number: u64,
-    /// Since when a connection is being made.
+    /// The time at which connecting began, while it is not done.
     making: Option<u64>,
     fetch: Option<Fetch>,
-    /// What is to be sent, how much of the first of it was, and for a datagram to whom.
+    /// Buffers to be sent, the bytes of the first one that are sent already, and the receiver of datagrams.
     sends: VecDeque<Vec<u8>>,
     sent: usize,
     to: Option<Place>,
-    /// Nothing more will be, when that is done.
+    /// Whether the sending side is to be shut down after the last buffer.
     shut: bool,
-    /// It is over when that is done; when it is given up.
+    /// Set if the socket is to be closed after the last buffer: the time at which it is given up.
     finish: Option<u64>,
 }
 
 impl Socket {
-    /// Whether it is to be readable, and writable, for what is to be done.
+    /// Whether the thread waits for the socket to become readable, and writable.
     fn wanted(&self) -> (bool, bool) {
         let sends = self.making.is_some() || !self.sends.is_empty() || self.shut;
         (self.fetch.is_some(), sends)
     }
 }
 
-/// A session.
+/// A payer's session with the network server.
 struct Session {
     client: NetworkClient,
     sockets: BTreeMap<Link, Socket>,
-    /// Those that wait for connections find no room; until when they are not asked.
+    /// Until this time nothing is accepted, because there was no room for another connection.
     full: Option<u64>,
-    /// When it lost a socket last.
+    /// When its last socket was closed.
     closed: u64,
-    /// There is no memory for what has come, which stays where it is; until when nothing is fetched.
+    /// Until this time nothing is received, because there was no memory for it.
     short: Option<u64>,
 }
 
-/// The thread.
+/// The state of the thread.
 #[derive(Default)]
 struct Net {
     sessions: BTreeMap<Payer, Session>,
-    /// Which payer's a link is.
+    /// The payer of each link.
     payers: BTreeMap<Link, Payer>,
     answers: Vec<Answer>,
 }
@@ -209,7 +212,7 @@ impl Net {
         self.answers.push(Answer { link, said });
     }
 
-    /// Hands the answers over.
+    /// Hands the answers over to the server and wakes it.
     fn ring(&mut self) {
         if self.answers.is_empty() {
             return;
@@ -222,7 +225,7 @@ impl Net {
         }
     }
 
-    /// When something is to be done at the latest.
+    /// The earliest time at which something has to be done.
     fn deadline(&self) -> Option<u64> {
         let sockets = self.sessions.values().flat_map(|s| s.sockets.values());
         let finish = sockets.filter_map(|socket| socket.finish);
@@ -236,7 +239,7 @@ impl Net {
             .min()
     }
 
-    /// Does what can be done now. Whether there may be more.
+    /// Does what can be done at once; returns whether there may be more.
     fn turn(&mut self) -> bool {
         if LOST.swap(false, Ordering::AcqRel) {
             self.lose();
@@ -253,7 +256,7 @@ impl Net {
         again
     }
 
-    /// The network's server has ended: all sockets are gone.
+    /// The network server has ended: reports that to all links.
     fn lose(&mut self) {
         let sessions = take(&mut self.sessions);
         for (link, payer) in take(&mut self.payers) {
@@ -264,13 +267,13 @@ impl Net {
         }
     }
 
-    /// The session of a payer, a new one if there is none. Errors: `NotFound` if there is no network.
+    /// The session of a payer, a new one if it has none. Errors: `NotFound` if there is no network.
     fn session(&mut self, payer: Payer) -> Result<&mut Session, Error> {
         if !self.sessions.contains_key(&payer) {
             rt::heap::want(ROOM)?;
             let door = rt::names::lookup("net")?;
             if self.sessions.is_empty() {
-                // At the same door, so that this one ends with those that follow.
+                // The second thread's session is at the same door, so it ends together with the others.
                 let sentry = NetworkClient::open_known(&door)?;
                 let mut thread = SENTRY_THREAD.lock();
                 if thread.is_none() {
@@ -300,14 +303,14 @@ impl Net {
         self.sessions.get_mut(&payer).ok_or(Error::Broken)
     }
 
-    /// The session and socket of a link.
+    /// The session and the socket of a link.
     fn find(&mut self, link: Link) -> Option<(&mut NetworkClient, &mut Socket)> {
         let payer = self.payers.get(&link)?;
         let session = self.sessions.get_mut(payer)?;
         Some((&mut session.client, session.sockets.get_mut(&link)?))
     }
 
-    /// The socket of a link, a new one if it has none.
+    /// The number of the socket of a link, a new one if it has none.
     fn open(&mut self, link: Link, payer: Payer, style: Style) -> Result<u64, Error> {
         if let Some((_, socket)) = self.find(link) {
             return Ok(socket.number);
@@ -329,7 +332,7 @@ impl Net {
         }
     }
 
-    /// Ends a link. The other machine reads to the end, unless this is `hard`: then it is told that there was more.
+    /// Ends a link. The other machine receives all that was sent, unless `hard`: then the connection is reset.
     fn end(&mut self, link: Link, hard: bool) {
         let Some(payer) = self.payers.remove(&link) else {
             return;
@@ -351,7 +354,7 @@ impl Net {
             self.forget_idle();
         }
         if was_over {
-            // It has counted for its payer until now.
+            // The link has counted for its payer until now.
             self.say(link, Said::Closed);
         }
     }
@@ -360,8 +363,8 @@ impl Net {
         self.end(link, false);
     }
 
-    /// Ends sessions without sockets, those that have none for longest first, but for some. The network server shares
-    /// what there is among sessions: a payer that had another one for each socket would get more of it.
+    /// Ends the session that has been without sockets longest if more than [`IDLE`] are. The network server divides its
+    /// resources by session, so a payer must not get a second session while its first one lives.
     fn forget_idle(&mut self) {
         let all = self.sessions.iter();
         let idle = || {
@@ -377,7 +380,7 @@ impl Net {
         }
     }
 
-    /// Something did not work: the link is over.
+    /// Ends a link because of an error.
     fn fail(&mut self, link: Link, error: Error) {
         self.close(link);
         let said = match error {
@@ -387,7 +390,7 @@ impl Net {
         self.say(link, said);
     }
 
-    /// Takes a request.
+    /// Begins to carry out a request.
     fn begin(&mut self, request: Request) {
         let Request { link, payer, what } = request;
         let done = match what {
@@ -494,8 +497,8 @@ impl Net {
         self.write(link)
     }
 
-    /// A connection is over but for this. It is said to be closed when that has gone: what its payer may have is the
-    /// bound of what waits so.
+    /// Closes a connection after this last data. `Closed` is reported when it has been sent; until then it counts for
+    /// the payer, which bounds how much can wait.
     fn finish(&mut self, link: Link, rest: Vec<Vec<u8>>) {
         let Some((_, socket)) = self.find(link) else {
             self.say(link, Said::Closed);
@@ -509,7 +512,7 @@ impl Net {
         }
     }
 
-    /// Sends as much as goes. Errors: those that end the link.
+    /// Sends as much as is accepted. Errors: those that end the link.
     fn write(&mut self, link: Link) -> Result<(), Error> {
         let Some((client, socket)) = self.find(link) else {
             return Ok(());
@@ -568,7 +571,7 @@ impl Net {
         Ok(())
     }
 
-    /// Does what can be done now of a session. Whether there may be more.
+    /// Does what can be done at once for a session; returns whether there may be more.
     fn attend(&mut self, payer: Payer) -> bool {
         let now = time::now();
         let Some(session) = self.sessions.get_mut(&payer) else {
@@ -595,7 +598,7 @@ impl Net {
         let (reads, writes) = match ready {
             Ok(ready) => ready,
             Err(_) => {
-                // There is no server any more, or it is none.
+                // The network server has ended.
                 self.lose();
                 return true;
             }
@@ -607,7 +610,7 @@ impl Net {
             .filter(|(_, reads, writes)| *reads || *writes)
             .collect();
         for link in late {
-            // Who reads what has come is not to take it for all there was.
+            // Resets the connection, so that the other machine does not take what it has received for all the data.
             self.end(link, true);
         }
         let again = !ready.is_empty();
@@ -626,7 +629,7 @@ impl Net {
         again
     }
 
-    /// A connection that was being made is there, or has failed.
+    /// Reports a connection that was being made and is established, or has failed.
     fn made(&mut self, link: Link) -> Result<(), Error> {
         let Some((client, socket)) = self.find(link) else {
             return Ok(());
@@ -650,7 +653,7 @@ impl Net {
         }
     }
 
-    /// Fetches what there is.
+    /// Receives what the link asks for, if it is there.
     fn read(&mut self, link: Link) -> Result<(), Error> {
         let Some((client, socket)) = self.find(link) else {
             return Ok(());
@@ -725,7 +728,7 @@ impl Socket {
     }
 }
 
-/// Memory for so many bytes.
+/// A buffer of this many bytes. Errors: `NoMemory`.
 fn room(bytes: usize) -> Result<Vec<u8>, Error> {
     rt::heap::want(ROOM + 2 * bytes as u64)?;
     let mut room = Vec::new();
@@ -738,14 +741,14 @@ fn halves(address: u128) -> (u64, u64) {
     ((address >> 64) as u64, address as u64)
 }
 
-/// An address and a port in the form in which they are known here.
+/// An address and a port of the network server in the emulation's form.
 fn place(high: u64, low: u64, port: u64) -> Result<Place, Error> {
     let Far { address, port } = Far::from_words(high, low, port)?;
     let (high, low) = words(address);
     Ok((u128::from(high) << 64 | u128::from(low), port))
 }
 
-/// What the machine's addresses are.
+/// The machine's addresses.
 fn here(client: &mut NetworkClient) -> Result<Here, Error> {
     let mut here = Here::default();
     for index in 0..ADDRESSES {

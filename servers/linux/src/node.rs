@@ -1,6 +1,6 @@
-//! Files that are more than files: FIFOs, and the names of sockets. The file system in memory has them as empty files,
-//! and gives the number of one to no other file ever: so they are not kept open, and one that a native program removes
-//! is gone, but for what is known of it here.
+//! Special files: FIFOs, and the names of sockets. The file system in memory has them as empty files and never reuses
+//! the inode number of one. So they are not kept open, and if a native program removes one, only its entry here is
+//! left.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::{Rc, Weak};
@@ -18,23 +18,24 @@ pub const FIFO: u32 = 0o010_000;
 /// The type bits of a socket.
 pub const SOCKET: u32 = 0o140_000;
 
-/// A file that is more.
+/// A special file.
 #[derive(Clone, Debug)]
 struct Node {
     /// Type bits.
     mode: u32,
     payer: Payer,
-    /// The pipe of a FIFO that is open, and its identity.
+    /// The pipe of a FIFO that is open, with the pipe's number.
     pipe: Option<(u64, Weak<RefCell<Pipe>>)>,
 }
 
-/// Who waits until a FIFO is opened.
+/// A task that waits for the other end of a FIFO to be opened.
 #[derive(Clone, Debug)]
 struct Opener {
     ino: u64,
-    /// It opens it to write.
+    /// Whether it opens the FIFO for writing.
     writes: bool,
-    /// The pipe and its identity, once somebody has opened the other end: it counts as open for this one.
+    /// The pipe and its number, once a task has opened the other end. The waiting task's end counts as open from then
+    /// on.
     granted: Option<(u64, Shared<Pipe>)>,
 }
 
@@ -48,7 +49,7 @@ impl Opener {
     }
 }
 
-/// All of them.
+/// All special files, and the tasks that wait for FIFOs.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     all: BTreeMap<u64, Node>,
@@ -56,37 +57,37 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The type bits of a file, if it is more.
+    /// The type bits of a special file; `None` for other files.
     #[must_use]
     pub fn mode(&self, ino: u64) -> Option<u32> {
         self.all.get(&ino).map(|node| node.mode)
     }
 
-    /// The pipe of a FIFO that is open, and its identity.
+    /// The pipe of a FIFO that is open, with the pipe's number.
     #[must_use]
     pub fn fifo(&self, ino: u64) -> Option<(u64, Shared<Pipe>)> {
         let (id, pipe) = self.all.get(&ino)?.pipe.as_ref()?;
         let pipe = pipe.upgrade()?;
-        // The last one who had it open counts until its description is gone.
+        // A description that has ended can still hold the pipe, so the open ends are counted.
         let is_open = pipe.borrow().readers + pipe.borrow().writers > 0;
         is_open.then_some((*id, pipe))
     }
 
-    /// The pipe of a FIFO is this one.
+    /// Sets the pipe of a FIFO that was opened.
     pub fn set_fifo(&mut self, ino: u64, id: u64, pipe: &Shared<Pipe>) {
         if let Some(node) = self.all.get_mut(&ino) {
             node.pipe = Some((id, Rc::downgrade(pipe)));
         }
     }
 
-    /// Whether somebody waits to open the other end of what is opened to write, or to read.
+    /// Whether a task waits for this end of a FIFO (`writes`: the write end) to be opened.
     #[must_use]
     pub fn is_awaited(&self, ino: u64, writes: bool) -> bool {
         let mut others = self.openers.values();
         others.any(|other| other.ino == ino && other.writes != writes)
     }
 
-    /// The same; else this task waits from now on.
+    /// Whether a task waits for this end; otherwise `tid` waits for the other end from now on.
     pub fn meets(&mut self, ino: u64, tid: Tid, writes: bool) -> bool {
         if self.is_awaited(ino, writes) {
             return true;
@@ -100,7 +101,7 @@ impl Nodes {
         false
     }
 
-    /// Somebody has opened this end of a FIFO: whoever waits for that has the other one from now on.
+    /// This end of a FIFO was opened: gives the tasks that wait for it their own ends.
     pub fn grant(&mut self, ino: u64, end: End, id: u64, pipe: &Shared<Pipe>) {
         let waiting = self.openers.values_mut().filter(|opener| opener.ino == ino);
         for opener in waiting.filter(|opener| opener.granted.is_none()) {
@@ -116,7 +117,7 @@ impl Nodes {
         }
     }
 
-    /// What this task has waited for and was given.
+    /// Takes the pipe that this task has waited for, if it was given.
     pub fn take_granted(&mut self, tid: Tid, ino: u64) -> Option<(u64, Shared<Pipe>)> {
         let opener = self
             .openers
@@ -127,20 +128,21 @@ impl Nodes {
         Some(granted)
     }
 
-    /// Whether this task has been given what it waited for, and has not taken it.
+    /// Whether this task has been given a pipe that it has not taken.
     #[must_use]
     pub fn is_granted(&self, tid: Tid) -> bool {
         let opener = self.openers.get(&tid);
         opener.is_some_and(|opener| opener.granted.is_some())
     }
 
-    /// Whether there is none.
+    /// Whether there are no special files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// A task waits no more: the end that it was given and has not taken, and the identity of the pipe.
+    /// Ends the wait of a task. Returns the pipe that it was given and has not taken, with the pipe's number and the
+    /// task's end.
     pub fn leave(&mut self, tid: Tid) -> Option<(u64, End, Shared<Pipe>)> {
         let opener = self.openers.remove(&tid)?;
         let end = opener.end();
@@ -149,7 +151,7 @@ impl Nodes {
 }
 
 impl System {
-    /// A file is more than a file from now on. Errors: `ENOSPC`.
+    /// Makes a file a special file. Errors: `ENOSPC`.
     pub fn new_node(
         &mut self,
         host: &mut dyn Host,
@@ -158,7 +160,7 @@ impl System {
         payer: Payer,
     ) -> Result<(), Errno> {
         if self.count_thing(Thing::Node, payer).is_err() {
-            // Others than Linux programs may have removed some.
+            // Native programs may have removed some special files.
             for ino in self.nodes.all.keys().copied().collect::<Vec<_>>() {
                 self.forget_removed(host, ino);
             }
@@ -179,12 +181,12 @@ impl System {
         Ok(())
     }
 
-    /// Forgets a file that has no name any more.
+    /// Forgets a special file that has no name any more.
     pub fn forget_removed(&mut self, host: &mut dyn Host, ino: u64) {
         if !self.nodes.all.contains_key(&ino) {
             return;
         }
-        // It is in memory, where nothing has to be waited for.
+        // Special files are in memory, so the answer comes at once.
         let attr = host.fs_now(&Request::StatIno { ino }, &[], &mut []);
         if matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links > 0) {
             return;
@@ -192,14 +194,14 @@ impl System {
         self.forget_node(ino);
     }
 
-    /// A file that nobody uses as more than a file is a mere one again.
+    /// Forgets a special file that no task uses: it is an ordinary empty file again.
     pub fn leave_node(&mut self, ino: u64) {
         if !self.is_node_used(ino) {
             self.forget_node(ino);
         }
     }
 
-    /// Whether somebody has it open, waits until it is opened, or is at its name.
+    /// Whether a FIFO is open or waited for, or a socket is bound to the name.
     fn is_node_used(&self, ino: u64) -> bool {
         let is_awaited = self.nodes.openers.values().any(|opener| opener.ino == ino);
         is_awaited || self.nodes.fifo(ino).is_some() || self.sockets.has_file(ino)
@@ -211,8 +213,8 @@ impl System {
         }
     }
 
-    /// Makes room for one more: of those that programs have left which have ended, and that nobody uses, one of the payer that has
-    /// left most is a mere file from now on, the one whose file is the oldest. Whether there was one.
+    /// Makes room for another special file. Of the payers without processes that have left unused special files, takes
+    /// the one with the most, and forgets its oldest. Returns whether there was one.
     fn give_up_node(&mut self) -> bool {
         let mut left: BTreeMap<Payer, (usize, u64)> = BTreeMap::new();
         for (ino, node) in &self.nodes.all {

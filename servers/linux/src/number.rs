@@ -6,7 +6,7 @@ macro_rules! numbers {
         pub const $name: u64 = linux_raw_sys::general::[<__NR_ $name>] as u64;)*
     }
 
-        /// The name of a call, for people.
+        /// The name of a call, for messages.
         #[must_use]
         pub fn name(number: u64) -> Option<&'static str> {
             Some(match number {
