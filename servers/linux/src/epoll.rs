@@ -90,7 +90,7 @@ struct Instance {
 #[derive(Clone, Debug, Default)]
 pub struct Epolls {
     all: BTreeMap<u64, Instance>,
-    /// Key of the watched description, number of the instance, number of the watch.
+    /// Key of the watched description, identity of the instance, number of the watch.
     watchers: BTreeSet<(Key, u64, u64)>,
     /// The same by the address of the description.
     descriptions: BTreeSet<(usize, u64, u64)>,
@@ -308,7 +308,7 @@ impl System {
             && self.counted_things(Thing::Watch) == 0
     }
 
-    /// Makes an instance and returns its number.
+    /// Makes an instance and returns its identity.
     pub fn new_epoll(&mut self, payer: Payer) -> u64 {
         let id = self.new_identity();
         let instance = Instance {

@@ -20,7 +20,7 @@ pub const GRANTED: u64 = 1;
 /// The identity of a futex word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Word {
-    /// Address of the [`Memory`], which lives as long as a task waits in it; or twice the number of a memory object,
+    /// Address of the [`Memory`], which lives as long as a task waits in it; or twice the identity of a memory object,
     /// plus 1.
     memory: usize,
     /// The address in that memory, or the offset in the memory object.

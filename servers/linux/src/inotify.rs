@@ -407,7 +407,7 @@ impl System {
             && counted == [0; 3]
     }
 
-    /// Makes an instance and returns its number. Errors: `EMFILE`.
+    /// Makes an instance and returns its identity. Errors: `EMFILE`.
     pub fn new_inotify(&mut self, payer: Payer) -> Result<u64, Errno> {
         let count = self.count_thing(Thing::Inotify, payer);
         let most = match count.map_err(|_| EMFILE)? {

@@ -331,7 +331,7 @@ pub struct Memory {
     pub owner: Owner,
     /// Its size in bytes.
     pub size: u64,
-    /// The number of its memory object.
+    /// The identity of its memory object.
     pub object: u64,
     /// The table's use of the memory object, until the shared memory is removed.
     #[serde(skip)]
@@ -1366,7 +1366,7 @@ impl System {
     // --- Images ---
 
     /// Counts the IPC of an image, with this many adjustments, for a payer. `uses` has the uses of the memory objects
-    /// by their numbers in the image. Errors: `ENOSPC`; then nothing has changed.
+    /// by their identities in the image. Errors: `ENOSPC`; then nothing has changed.
     pub(crate) fn count_ipc(
         &mut self,
         payer: Payer,

@@ -108,7 +108,7 @@ pub enum Source {
     Own,
     /// A memory object.
     Object {
-        /// The number of the object.
+        /// The identity of the object.
         id: u64,
         /// Offset in the object at which the mapping begins.
         offset: u64,
@@ -496,7 +496,7 @@ impl Areas {
         new
     }
 
-    /// Replaces the numbers of the memory objects that areas show.
+    /// Replaces the identities of the memory objects that areas show; `new` maps old to new ones.
     pub(crate) fn rename_objects(&mut self, new: impl Fn(u64) -> u64) {
         for area in &mut self.list {
             if let Kind::Shared { id, .. } = &mut area.kind {

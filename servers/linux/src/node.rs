@@ -24,7 +24,7 @@ struct Node {
     /// Type bits.
     mode: u32,
     payer: Payer,
-    /// The pipe of a FIFO that is open, with the pipe's number.
+    /// The pipe of a FIFO that is open, with the pipe's identity.
     pipe: Option<(u64, Weak<RefCell<Pipe>>)>,
 }
 
@@ -34,7 +34,7 @@ struct Opener {
     ino: u64,
     /// Whether it opens the FIFO for writing.
     writes: bool,
-    /// The pipe and its number, once a task has opened the other end. The waiting task's end counts as open from then
+    /// The pipe and its identity, once a task has opened the other end. The waiting task's end counts as open from then
     /// on.
     granted: Option<(u64, Shared<Pipe>)>,
 }
@@ -63,7 +63,7 @@ impl Nodes {
         self.all.get(&ino).map(|node| node.mode)
     }
 
-    /// The pipe of a FIFO that is open, with the pipe's number.
+    /// The pipe of a FIFO that is open, with the pipe's identity.
     #[must_use]
     pub fn fifo(&self, ino: u64) -> Option<(u64, Shared<Pipe>)> {
         let (id, pipe) = self.all.get(&ino)?.pipe.as_ref()?;
@@ -141,7 +141,7 @@ impl Nodes {
         self.all.is_empty()
     }
 
-    /// Ends the wait of a task. Returns the pipe that it was given and has not taken, with the pipe's number and the
+    /// Ends the wait of a task. Returns the pipe that it was given and has not taken, with the pipe's identity and the
     /// task's end.
     pub fn leave(&mut self, tid: Tid) -> Option<(u64, End, Shared<Pipe>)> {
         let opener = self.openers.remove(&tid)?;

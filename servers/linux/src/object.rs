@@ -1,14 +1,16 @@
-//! Memory objects: pages that several processes have in their memory (`MAP_SHARED`).
+//! Memory objects: pages that several processes map (`MAP_SHARED`).
 //!
-//! The host has a segment for each object, beside those of the processes' own memory. An area of a process names the object and
-//! where in it the area begins ([`crate::memory::Kind::Shared`]). An object lives as long as some memory has areas of it, which
-//! hold a [`Use`] each; the last one that goes says so by itself, however the process ended.
+//! The host has a segment for each object, beside the segments of the processes' own memories. An area of a process
+//! names its object and the offset in it ([`crate::memory::Kind::Shared`]). An object lives as long as some memory has
+//! areas of it, for which the memory holds a [`Use`]; dropping the last use reports the object as unused, however the
+//! process ended.
 //!
-//! The object of a file has the parts of it that somebody has mapped. While it is there what is written to the
-//! file is written to the object, too, and what is read of the file comes from the object, so Linux programs see one content. The
-//! file system sees what was changed in memory when it is *written back*: by `msync` and `fsync`, and before the object goes. That
-//! compares pages, since nobody tells which ones were written to, and is done in steps, between which programs have a turn. Who unmaps a
-//! file or ends waits for that, if nobody else has it mapped, so that whoever comes next finds the file as it left it.
+//! The object of a file has those parts of the file that have been mapped. While it exists, writes to the file also go
+//! to the object, and reads of the file take these parts from the object, so Linux programs see one content. Changes
+//! made through mappings reach the file system when the object is *written back*: by `msync` and `fsync`, and before
+//! the object ends. Writing back compares pages with the file, since no record of writes to the pages exists, and is
+//! done in steps, between which programs have a turn. A task that unmaps a file or ends waits for it if no other memory
+//! maps the file, so that the next reader finds the file as the task left it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::{Rc, Weak};
@@ -25,10 +27,10 @@ use crate::memory::{page_up, Areas, Kind, END, PAGE};
 use crate::process::{Description, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
-/// Bytes that are read, compared and written at once.
+/// Bytes that are read, compared and written in one piece.
 const CHUNK: usize = proto::MAX_BULK;
 
-/// Somebody's share in an object. When the last one goes the object is not needed any more.
+/// A reference to an object. When the last one is dropped the object is not needed any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Use {
     id: u64,
@@ -54,23 +56,23 @@ impl Drop for Use {
 pub struct Uses(BTreeMap<u64, Rc<Use>>);
 
 impl Uses {
-    /// The memory has an area of this object.
+    /// Adds an object of which the memory has an area.
     pub fn insert(&mut self, used: Rc<Use>) {
         self.0.insert(used.id, used);
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Their identities.
+    /// The identities of the objects.
     pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.keys().copied()
     }
 
-    /// Gives up those of which no area is left.
+    /// Drops the uses of objects of which the memory has no area left.
     pub fn tidy(&mut self, areas: &Areas) {
         if self.0.is_empty() {
             return;
@@ -80,11 +82,12 @@ impl Uses {
     }
 }
 
-/// The file whose bytes an object has.
+/// The file of an object.
 #[derive(Debug)]
 struct File {
     ino: u64,
-    /// What was open when it was first mapped: as on Linux it stays open.
+    /// The description through which the file was first mapped, which stays open as long as the object lives, as in
+    /// Linux.
     description: Shared<Description>,
 }
 
@@ -93,33 +96,34 @@ struct File {
 struct Object {
     payer: Payer,
     file: Option<File>,
-    /// Bytes of the file that are there.
+    /// The parts of the file that it has.
     loaded: Loaded,
-    /// Whether somebody could write to it.
+    /// Whether programs may have written to it: it has no file, or its file was mapped through a writable description.
     is_writable: bool,
-    /// How far it is written back, while that is done.
+    /// The offset from which it is still to be written back; `None` if it is not being written back.
     back: Option<u64>,
-    /// When somebody last asked for that, when what is done now was begun, and when what was last done, as [`Objects::asked`].
+    /// Times of the last request to write it back, of the beginning of the present pass over it, and of the beginning
+    /// of the last complete pass. Time is the number of requests ([`Objects::asked`]).
     wanted: u64,
     begun: u64,
     done: u64,
-    /// It is written back, and nobody can have changed it since.
+    /// It has been written back and cannot have been changed since.
     is_clean: bool,
     used: Weak<Use>,
 }
 
-/// Most parts of a file that an object can have, with others between them that it does not have.
+/// Most parts of a file that an object can have.
 const MAX_PARTS: usize = 1024;
 
-/// The parts of a file that an object has, whole pages each.
+/// The parts of a file that an object has, in whole pages.
 #[derive(Debug, Default)]
 struct Loaded {
-    /// By their beginnings: where each ends. None touches the next one.
+    /// The end of each part by its start. Adjacent parts are merged.
     parts: BTreeMap<u64, u64>,
 }
 
 impl Loaded {
-    /// The first part from `at` on, or what is left of one from there.
+    /// The first part that ends behind `at`, cut to begin at `at` if it begins before.
     fn part(&self, at: u64) -> Option<(u64, u64)> {
         let before = self.parts.range(..=at).next_back();
         let around = before.filter(|(_, end)| **end > at);
@@ -127,7 +131,7 @@ impl Loaded {
         Some((at.max(*start), *end))
     }
 
-    /// The parts between two places.
+    /// The parts between two offsets, cut to these.
     fn parts(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = from;
         core::iter::from_fn(move || {
@@ -137,7 +141,7 @@ impl Loaded {
         })
     }
 
-    /// The first bytes between two places that are not there.
+    /// The first range between two offsets that is not there.
     fn gap(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let mut at = from;
         while at < to {
@@ -149,12 +153,12 @@ impl Loaded {
         None
     }
 
-    /// Whether one more part, which may touch others, is not too much.
+    /// Whether there is room for one more part.
     fn has_room(&self) -> bool {
         self.parts.len() < MAX_PARTS
     }
 
-    /// These bytes, which were not there, are.
+    /// Adds a range that was not there, merging it with adjacent parts.
     fn add(&mut self, mut from: u64, mut to: u64) {
         if let Some((start, _)) = self
             .parts
@@ -171,23 +175,23 @@ impl Loaded {
     }
 }
 
-/// What an image has of an object beside its pages.
+/// An object in an image, apart from its pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedObject {
-    /// As areas name it.
+    /// Its identity, as areas name it.
     pub(crate) id: u64,
-    /// The number of the description of the file whose object it is.
+    /// The number of the description of its file, if it has a file.
     pub(crate) description: Option<u32>,
-    /// Whether somebody could write to it.
+    /// Whether programs may have written to it.
     pub(crate) is_writable: bool,
-    /// It is being written back, and somebody may wait for that.
+    /// Whether it is being written back. A task may wait for that.
     is_behind: bool,
-    /// The parts of the file that are there: where they begin and end.
+    /// Start and end of the parts of the file that it has.
     pub(crate) loaded: Vec<(u64, u64)>,
 }
 
 impl SavedObject {
-    /// The same, of which nobody could change anything that is to be written back.
+    /// An inconsistent copy: being written back although it cannot have changed.
     #[cfg(test)]
     pub(crate) fn behind_unwritten(&self) -> Self {
         SavedObject {
@@ -197,7 +201,7 @@ impl SavedObject {
         }
     }
 
-    /// Whether one from an image makes sense by itself.
+    /// Whether an object of an image is consistent by itself.
     pub(crate) fn is_sound(&self) -> bool {
         let is_whole = |at: u64| at.is_multiple_of(PAGE) && at <= END;
         let mut parts = self.loaded.iter();
@@ -214,19 +218,19 @@ impl SavedObject {
 pub struct Objects {
     all: BTreeMap<u64, Object>,
     by_ino: BTreeMap<u64, u64>,
-    /// Objects of which the last use has gone since.
+    /// Objects whose last use has been dropped since the last look.
     unused: Rc<RefCell<Vec<u64>>>,
-    /// Objects that are written back, or are to go.
+    /// Objects that are being written back, or are to be ended.
     due: BTreeSet<u64>,
-    /// The one of them that had the last turn.
+    /// The object in `due` that had the last turn.
     last: u64,
-    /// How often it was asked for something to be written back: the time for who waits.
+    /// The number of requests to write an object back: the time that waiting tasks compare with.
     asked: u64,
 }
 
 impl Object {
-    /// It is to be written back as it is now, at this time. What others asked for goes on: whoever asks, and however often,
-    /// keeps none of them waiting.
+    /// Requests that it be written back as it is now (`now` is the number of the request). A pass that is under way is
+    /// not begun again, so repeated requests do not keep earlier waiters waiting.
     fn write_back(&mut self, now: u64) {
         self.wanted = now;
         self.is_clean = false;
@@ -235,7 +239,7 @@ impl Object {
         }
     }
 
-    /// All of it has been written back: whether it has to be once more, for those who have asked meanwhile.
+    /// A pass has been completed: returns whether another one begins, for requests that came during this one.
     fn is_wanted_again(&mut self, now: u64) -> bool {
         self.done = self.begun;
         let again = self.wanted > self.done;
@@ -245,21 +249,22 @@ impl Object {
         again
     }
 
-    /// Whether nobody uses it, and it need not be written back.
+    /// Whether it has no use and need not be written back.
     fn is_over(&self) -> bool {
         self.used.strong_count() == 0 && self.back.is_none() && self.wanted <= self.begun
     }
 }
 
 impl Objects {
-    /// Whether something is to be written back, or to go: [`System::settle_objects`] is called when programs have had a turn.
+    /// Whether objects are to be written back or ended: [`System::settle_objects`] is to be called when programs have
+    /// had a turn.
     #[must_use]
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty() || !self.unused.borrow().is_empty()
     }
 
-    /// What an image has of an object; `number` says which description is that of its file.
+    /// An object as an image has it; `number` gives the number of its file's description.
     pub(crate) fn saved(
         &self,
         id: u64,
@@ -280,13 +285,13 @@ impl Objects {
         })
     }
 
-    /// How often an object is used.
+    /// The number of uses of an object.
     pub(crate) fn uses(&self, id: u64) -> usize {
         let object = self.all.get(&id);
         object.map_or(0, |object| object.used.strong_count())
     }
 
-    /// What the file of an object is open as.
+    /// The description through which the file of an object was first mapped.
     pub(crate) fn description(&self, id: u64) -> Option<&Shared<Description>> {
         Some(&self.all.get(&id)?.file.as_ref()?.description)
     }
@@ -296,26 +301,26 @@ impl Objects {
         self.by_ino.values().copied()
     }
 
-    /// The object of a file, and what of that is there.
+    /// The object of a file, and the parts that it has.
     fn of(&self, ino: u64) -> Option<(u64, &Loaded)> {
         let id = self.by_ino.get(&ino)?;
         Some((*id, &self.all.get(id)?.loaded))
     }
 
-    /// The inode of the file whose object it is.
+    /// The inode of the file of an object.
     #[must_use]
     pub fn ino(&self, id: u64) -> Option<u64> {
         Some(self.all.get(&id)?.file.as_ref()?.ino)
     }
 
-    /// The object of a file, if somebody has mapped that so that it could be written to.
+    /// Whether the object of a file is in use and may have been changed through a mapping.
     #[must_use]
     pub fn is_writable(&self, ino: u64) -> bool {
         let object = self.by_ino.get(&ino).and_then(|id| self.all.get(id));
         object.is_some_and(|object| object.is_writable && object.used.strong_count() > 0)
     }
 
-    /// Whether a file is open for writing only because its object, which nobody uses any more, is still to be written back.
+    /// Whether a file is open for writing only because its unused object is still to be written back.
     #[must_use]
     pub fn keeps_writable(&self, ino: u64) -> bool {
         let object = self.by_ino.get(&ino).and_then(|id| self.all.get(id));
@@ -327,8 +332,8 @@ impl Objects {
         })
     }
 
-    /// Has the file of an object written back, if it can have been changed: what [`Objects::is_behind`] is asked by. For who does
-    /// not wait, once is enough if that is being done.
+    /// Requests that the object of a file be written back; returns the time of the request for [`Objects::is_behind`].
+    /// `None` if it cannot have been changed, or if the caller does not wait and a pass is under way.
     pub fn write_back(&mut self, id: u64, waits: bool) -> Option<u64> {
         let object = self.all.get_mut(&id)?;
         if object.file.is_none() || !object.is_writable {
@@ -343,14 +348,15 @@ impl Objects {
         Some(self.asked)
     }
 
-    /// Whether the object of a file, which can have been changed, goes when this use of it does.
+    /// Whether this is the last use of the object of a file that may have been changed.
     #[must_use]
     pub fn goes_with(&self, id: u64) -> bool {
         let object = self.all.get(&id).filter(|object| object.file.is_some());
         object.is_some_and(|object| object.is_writable && object.used.strong_count() == 1)
     }
 
-    /// It has been written back before its last use went, and who had that has not run meanwhile.
+    /// Marks an object as clean whose last use was dropped after it had been written back, if its process has not run
+    /// in between.
     pub fn is_as_written(&mut self, id: u64) {
         let object = self.all.get_mut(&id);
         if let Some(object) = object.filter(|o| o.back.is_none() && o.used.strong_count() == 0) {
@@ -358,7 +364,7 @@ impl Objects {
         }
     }
 
-    /// Whether one of these files has an object that is still to be written back.
+    /// The first object of these files that is due: to be written back or to be ended.
     #[must_use]
     pub fn behind(&self, inos: &[u64]) -> Option<u64> {
         let due = |id: &u64| self.due.contains(id) || self.unused.borrow().contains(id);
@@ -371,7 +377,7 @@ impl Objects {
         self.by_ino.get(&ino).copied()
     }
 
-    /// Whether the object is still to be written back for who asked then.
+    /// Whether the request made at time `asked` to write the object back is still to be fulfilled.
     #[must_use]
     pub fn is_behind(&self, id: u64, asked: u64) -> bool {
         let object = self.all.get(&id).filter(|object| object.back.is_some());
@@ -380,7 +386,7 @@ impl Objects {
 }
 
 impl System {
-    /// A new object with nothing but zeros in it. Errors: `ENFILE`, `ENOMEM`.
+    /// Makes an object of zeros. Errors: `ENOMEM`.
     pub fn new_object(&mut self, host: &mut dyn Host, payer: Payer) -> Result<Rc<Use>, Errno> {
         let mut counted = self.count_thing(Thing::Object, payer);
         if counted.is_err() && self.end_unused(host, payer) {
@@ -412,7 +418,8 @@ impl System {
         Ok(used)
     }
 
-    /// The object of a file; `description` is what it is open as. Errors: `ENFILE`, `ENOMEM`.
+    /// The object of a file, made if there is none; `description` is the one through which the file is mapped. Errors:
+    /// `ENOMEM`.
     pub fn object_of_file(
         &mut self,
         host: &mut dyn Host,
@@ -439,9 +446,9 @@ impl System {
         Ok(used)
     }
 
-    /// An object of an image, which has the bytes that the image has of it: the host has it under this number.
-    /// `description` is what its file is open as here. Errors: `ENFILE`; `EBUSY` if the file has an object here; `EIO`
-    /// if it is on a disk; those of the host.
+    /// Makes an object of an image. The host has its pages under `number`; `description` is its file's, if it has a
+    /// file. Errors: `ENFILE`; `EBUSY` if the file has an object already; `EIO` if the file is on a disk; those of the
+    /// host.
     pub(crate) fn restore_object(
         &mut self,
         host: &mut dyn Host,
@@ -455,7 +462,8 @@ impl System {
             Some(File { ino, description })
         });
         let ino = file.as_ref().map(|file| file.ino);
-        // No program maps a file of the disk so: writing it back would have everybody wait for the disk.
+        // Shared writable mappings of files on a disk are refused: writing them back would make the whole server wait
+        // for the disk.
         if ino.is_some_and(|ino| ino & ON_DISK != 0) {
             return Err(EIO);
         }
@@ -472,7 +480,7 @@ impl System {
             id,
             unused: Rc::clone(&self.objects.unused),
         });
-        // Who waited has a time of another machine, and so waits until nobody wants it to be written back.
+        // The waiting tasks' times are of another boot, so they wait until all requests are fulfilled.
         self.objects.asked += u64::from(saved.is_behind);
         let now = self.objects.asked;
         let object = Object {
@@ -499,7 +507,7 @@ impl System {
         Ok(used)
     }
 
-    /// An object of an image that is not restored after all goes. Nothing of it gets into its file.
+    /// Ends an object of an image that is not restored after all, without writing it back.
     pub(crate) fn give_up_object(&mut self, host: &mut dyn Host, id: u64) {
         self.objects.due.remove(&id);
         if let Some(object) = self.objects.all.remove(&id) {
@@ -517,8 +525,8 @@ impl System {
         }
     }
 
-    /// Has the object of a file have these bytes of it, or [`STEP`] of them: whether all are there. Errors: `ENOMEM`, and those of
-    /// reading.
+    /// Loads the range of a file into its object, at most [`STEP`] bytes at once; returns whether all of the range is
+    /// there. Errors: `ENOMEM`, and those of reading.
     pub fn load_object(
         &mut self,
         host: &mut dyn Host,
@@ -558,7 +566,7 @@ impl System {
                 got = want.min(got + more);
             }
             put(host, id, start, &chunk[..got])?;
-            // Behind the end of the file are zeros.
+            // Pages behind the end of the file are zeros.
             let end = if got < want { end } else { start + want as u64 };
             object.loaded.add(start, end);
             left -= want as u64;
@@ -566,7 +574,7 @@ impl System {
         Ok(true)
     }
 
-    /// One more use of an object that is there.
+    /// A further use of an existing object. Errors: `EIO` if there is none.
     pub fn use_again(&mut self, id: u64) -> Result<Rc<Use>, Errno> {
         let object = self.objects.all.get_mut(&id).ok_or(EIO)?;
         Ok(object.used.upgrade().unwrap_or_else(|| {
@@ -580,7 +588,7 @@ impl System {
         }))
     }
 
-    /// What was read of a file from `offset` on is replaced by what is in its object.
+    /// Replaces the bytes that were read from a file at `offset` by those that its object has.
     pub fn read_object(
         &self,
         host: &mut dyn Host,
@@ -598,7 +606,7 @@ impl System {
         Ok(())
     }
 
-    /// What was written to a file at `offset` is written to its object, too.
+    /// Writes bytes that were written to a file at `offset` to its object, too.
     pub fn write_object(
         &self,
         host: &mut dyn Host,
@@ -616,7 +624,7 @@ impl System {
         Ok(())
     }
 
-    /// A file has this size now: what its object has beyond is gone.
+    /// The file was cut or extended to this size: clears what its object has beyond.
     pub fn cut_object(&self, host: &mut dyn Host, ino: u64, size: u64) -> Result<(), OutOfMemory> {
         let Some((id, loaded)) = self.objects.of(ino) else {
             return Ok(());
@@ -631,7 +639,7 @@ impl System {
         Ok(())
     }
 
-    /// Writes back and ends what is due, a step of it. They take turns.
+    /// Does a step of writing back or ending one of the due objects, which take turns.
     pub fn settle_objects(&mut self, host: &mut dyn Host) {
         self.note_unused(host);
         let due = &self.objects.due;
@@ -642,7 +650,7 @@ impl System {
         }
     }
 
-    /// Objects of which the last use has gone are written back and go.
+    /// Has the objects whose last use was dropped written back if necessary, and ended.
     fn note_unused(&mut self, host: &mut dyn Host) {
         let mut unused = core::mem::take(&mut *self.objects.unused.borrow_mut());
         unused.sort_unstable();
@@ -652,19 +660,20 @@ impl System {
                 continue;
             };
             let is_changed = object.is_writable && !object.is_clean;
-            // What is behind already may have changed since, and nobody else asks for it once the last use has gone.
+            // A pass that is under way may have passed a page before its last change, and no later request follows the
+            // last use.
             let begins = object.used.strong_count() == 0 || object.back.is_none();
             if is_changed && begins && is_wanted(host, object) {
                 self.objects.asked += 1;
                 object.write_back(self.objects.asked);
             }
-            // Also if it is used again: somebody may wait for it.
+            // An object that is in use again stays due, because a task may wait for it.
             self.objects.due.insert(id);
         }
     }
 
-    /// Ends an object of a payer that nobody uses any more and that nobody waits for, if there is one: whoever has
-    /// given up as many as it may have has room for others at once.
+    /// Ends an unused object of a payer that need not be written back, if there is one, so that a payer that has
+    /// dropped objects gets their places at once. Returns whether there was one.
     pub fn end_unused(&mut self, host: &mut dyn Host, payer: Payer) -> bool {
         self.note_unused(host);
         let is_over = |id: &&u64| {
@@ -675,7 +684,7 @@ impl System {
         found.inspect(|id| self.settle_object(host, *id)).is_some()
     }
 
-    /// A step of writing one back, or its end.
+    /// Does a step of writing an object back; ends it when it is written back and unused.
     pub fn settle_object(&mut self, host: &mut dyn Host, id: u64) {
         if let Some(object) = self.objects.all.get_mut(&id) {
             if let Err(error) = step(host, id, object) {
@@ -704,7 +713,8 @@ impl System {
         }
     }
 
-    /// Has these files in the file system as programs see them, however long that takes: before something reads them past their objects.
+    /// Writes the objects of these files back completely, however long that takes. Call it before the files are read in
+    /// another way than through their objects.
     pub fn settle_files(&mut self, host: &mut dyn Host, inos: &[u64]) {
         self.note_unused(host);
         while let Some(id) = self.objects.behind(inos) {
@@ -713,7 +723,7 @@ impl System {
     }
 }
 
-/// Whether anybody can see the file of an object again when that is gone.
+/// Whether the file of an object can still be read when the object is gone: it has a name or another description.
 fn is_wanted(host: &mut dyn Host, object: &Object) -> bool {
     let Some(file) = &object.file else {
         return false;
@@ -725,7 +735,7 @@ fn is_wanted(host: &mut dyn Host, object: &Object) -> bool {
     !matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links == 0)
 }
 
-/// Puts bytes into an object that is known to have zeros there: pages of zeros take no memory.
+/// Writes bytes into a range of an object that is zero. Pages of zeros are skipped, so they take no memory.
 fn put(host: &mut dyn Host, id: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
     for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
         if page.iter().any(|byte| *byte != 0) {
@@ -736,7 +746,7 @@ fn put(host: &mut dyn Host, id: u64, offset: u64, bytes: &[u8]) -> Result<(), Er
     Ok(())
 }
 
-/// Writes the next [`STEP`] bytes back that are not in the file as they are in the object.
+/// Writes back those of the next [`STEP`] bytes of an object that differ from the file.
 fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> {
     let (Some(file), Some(start)) = (&object.file, object.back) else {
         object.back = None;
@@ -746,7 +756,7 @@ fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> 
     let Reply::Attr(attr) = host.fs_now(&Request::StatIno { ino }, &[], &mut [])?.0 else {
         return Err(EIO);
     };
-    // There may be no memory for much: who is done with a mapping has asked for none.
+    // Memory may be short: unmapping a file did not ask for any.
     let chunk = match host.room(2 * CHUNK as u64) {
         Ok(()) => CHUNK as u64,
         Err(_) => PAGE,
@@ -795,7 +805,7 @@ fn step(host: &mut dyn Host, id: u64, object: &mut Object) -> Result<(), Errno> 
 }
 
 impl crate::memory::Area {
-    /// The object that it shows, if it is not the process's own memory.
+    /// The object that it shows; `None` if it is private memory.
     #[must_use]
     pub const fn object(&self) -> Option<u64> {
         match self.kind {
@@ -831,7 +841,7 @@ mod tests {
                 let end = start + PAGE * random.u64(1..=(end - start) / PAGE);
                 loaded.add(start, end);
                 model[(start / PAGE) as usize..(end / PAGE) as usize].fill(true);
-                // Those that touch are one.
+                // Adjacent parts are merged.
                 let edges = (1..PAGES).filter(|n| model[*n] && !model[n - 1]).count();
                 assert_eq!(loaded.parts.len(), edges + usize::from(model[0]));
             }

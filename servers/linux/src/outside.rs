@@ -1,19 +1,19 @@
 //! Sockets that reach other machines.
 //!
-//! A *link* is what a socket of the network's server ([`services::net`]) is here. Of a connection it has two sockets of
-//! the table: the *near* one, which the program has, and the *far* one, which nobody has and which stands for the other
-//! machine. So a connection to another machine is for programs what one within this machine is, with the same queues
-//! and waits; what is in the far queue is passed on, what comes is put into the near one as far as there is room. A
-//! socket for datagrams has a far one too, into which it sends what is for other machines. A socket that listens has
-//! none: for each connection that comes a far one is made, which connects to it.
+//! A *link* is the emulation's side of a socket of the network server ([`services::net`]). The link of a connection has
+//! two sockets in the table: the *near* one, which the program has, and the *far* one, which no program has and which
+//! stands for the other machine. So programs use a connection to another machine like one within this machine, with the
+//! same queues and waits. Data in the far socket's queue is sent on; data that arrives is put into the near socket's
+//! queue as far as there is room. A datagram socket has a far socket, too, to which it sends what is for other
+//! machines. A listening socket has none: for each connection that arrives a far socket is made, which connects to it.
 //!
-//! What is to be done is a list of [`Request`]s, which a thread does and answers ([`System::answered`]). It does one
-//! after the other, those of payers in turn ([`Requests`]), and of each link at most two are under way: one that brings
-//! something (read, receive, accept) and one that sends. Nothing here waits.
+//! The work is a list of [`Request`]s, which a thread carries out and answers ([`System::answered`]), one after the
+//! other, in turns among the payers ([`Requests`]). Of each link at most two are under way: one that receives (read,
+//! receive, accept) and one that sends. Nothing here waits.
 //!
-//! A link lives until its near socket is closed; or until it has failed. It counts until the thread has heard of its
-//! end and, if it is a connection, until what that has sent has been taken by the network's server or is given up, of
-//! which the other machine is told: what a payer may have is so the bound of what it may have asked for.
+//! A link lives until its near socket is closed or the link has failed. It counts for its payer until the thread has
+//! reported its end and, if it is a connection, until the network server has accepted the unsent data, or this is given
+//! up and the connection reset. So the payer's limit also bounds the data that can wait to be sent.
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,34 +35,34 @@ use proto::Error;
 use services::net::{BACKLOG, DATAGRAM};
 use services::process::Pid;
 
-/// Most bytes that are read at once.
+/// Most bytes of one read.
 const PIECE: usize = 16 << 10;
-/// Connections that the network's server has ready for a socket that listens.
+/// Accepted connections that the network server may hold for a listening socket.
 const READY: u64 = BACKLOG / 2;
-/// How many ports are tried if the program has asked for none.
+/// How many ports are tried if the program has not asked for a particular one.
 const TRIES: u32 = 32;
 /// The near socket of a link that has none yet.
 const NOBODY: u64 = u64::MAX;
-/// Longest message that can be sent outside.
+/// Longest datagram that can be sent to other machines.
 pub const LONGEST: usize = DATAGRAM;
 
-/// What tells a link from others.
+/// The identity of a link.
 pub type Link = u64;
 
-/// An address, those of IPv4 as `::ffff:a.b.c.d`, and a port.
+/// An address, with IPv4 addresses mapped into IPv6, and a port.
 pub type Place = (u128, u16);
 
-/// The addresses of this machine in the world, and what it reaches.
+/// The addresses of this machine, and whether it has a router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Here {
-    /// Addresses, those of the loopback left out, and the bits of their networks.
+    /// Addresses without those of the loopback, and the prefix lengths of their networks.
     pub addresses: Vec<(u128, u8)>,
-    /// Whether what is for other networks of IPv4 goes anywhere.
+    /// Whether there is a route to other IPv4 networks.
     pub routes: bool,
 }
 
 impl Here {
-    /// The own address on the way to this one, if there is a way.
+    /// The source address for packets to this address, if there is a route.
     #[must_use]
     pub fn way(&self, to: u128) -> Option<u128> {
         if is_loopback(to) {
@@ -82,105 +82,106 @@ impl Here {
         near.or_else(far).map(|(own, _)| *own)
     }
 
-    /// Whether this is one of the addresses.
+    /// Whether the machine has this address.
     #[must_use]
     pub fn has(&self, address: u128) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
     }
 }
 
-/// The network's card, and what the network's server tells of it.
+/// The network card, as the network server describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Card {
-    /// Its address, 48 bits.
+    /// Its hardware address, 48 bits.
     pub address: u64,
-    /// Most bytes of a packet.
+    /// Most bytes of a packet (MTU).
     pub mtu: u32,
-    /// The addresses of the machine there.
+    /// The machine's addresses.
     pub here: Here,
-    /// Who carries further what is for other networks.
+    /// The router to other networks.
     pub router: Option<u128>,
-    /// Frames that have come, that were of no use, that have left, for which there was no room.
+    /// Frames received, dropped as useless, sent, and dropped for lack of room.
     pub counters: [u64; 4],
 }
 
-/// What is known of the card.
+/// The last answer about the card.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// It is being asked for.
+    /// Whether a request for the card is under way.
     is_asked: bool,
-    /// How often it was told.
+    /// The number of answers so far.
     answers: u64,
-    /// What was said last; `None`: there is none, or nobody who knows it.
+    /// The card of the last answer; `None` if there is no card or no network server.
     card: Option<Card>,
 }
 
-/// The link for which the card is asked for, which is none.
+/// The link of requests for the card, which belong to no link.
 const OF_CARD: Link = u64::MAX;
 
-/// Something that the thread is to do.
+/// A request to the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// For this link.
+    /// The link.
     pub link: Link,
-    /// Which counts for this payer.
+    /// The payer for whom the link counts.
     pub payer: Payer,
-    /// This.
+    /// What to do.
     pub what: Ask,
 }
 
-/// What that is.
+/// The action of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A socket with this port, if the link has none yet.
+    /// Make a socket with this port, if the link has none yet.
     Bind {
-        /// For what.
+        /// Stream or datagram.
         style: Style,
         /// The port.
         port: u16,
     },
-    /// A connection, from the port that the socket was bound to or from any.
+    /// Connect, from the port that the socket is bound to or from any.
     Connect(Place),
-    /// What the addresses of this machine are now, for a link that has a port.
+    /// Report this machine's addresses again, for a link that has a port.
     Look,
-    /// Connections are taken, so many at a time.
+    /// Listen, with this backlog.
     Listen(u64),
-    /// The next connection, which is the link `next` then.
+    /// Accept the next connection, as the link `next`.
     Accept {
-        /// It.
+        /// The new link.
         next: Link,
     },
-    /// At most so many bytes.
+    /// Read at most this many bytes.
     Read(usize),
-    /// All of this is sent.
+    /// Write all these bytes.
     Write(Vec<u8>),
-    /// Nothing more is sent.
+    /// Shut down the sending side.
     Shut,
-    /// This is sent, and then the connection is over; if the other machine does not take it before long, it is told
-    /// that the connection was given up. The link is over, and counts until then.
+    /// Write these buffers and then close the connection, or reset it if the other machine does not accept them in
+    /// time. The link is over for the emulation, and counts for its payer until then.
     Finish(Vec<Vec<u8>>),
-    /// A datagram is sent.
+    /// Send a datagram.
     Send(Place, Vec<u8>),
-    /// The next datagram.
+    /// Receive a datagram.
     Receive,
-    /// The link is over. What was asked before and has no answer yet has none.
+    /// Close the link. Earlier requests without an answer get none.
     Close,
-    /// As [`Ask::Close`], and the other machine is told that the connection was given up.
+    /// As [`Ask::Close`], and reset the connection.
     Abort,
-    /// What the card is, for no link.
+    /// Report the card, for no link.
     Card,
 }
 
-/// What the thread has still to do, by payer: who asks for little does not wait behind who has asked for much.
+/// The requests that the thread has not taken, by payer, so that a payer with few requests does not wait for those of
+/// one with many.
 #[derive(Debug, Default)]
 pub struct Requests {
     waiting: BTreeMap<Payer, VecDeque<Request>>,
-    /// Whose the last one was that was taken.
+    /// The payer of the last request that was taken.
     last: Option<Payer>,
 }
 
 impl Requests {
-    /// None.
+    /// No requests.
     #[must_use]
     pub const fn new() -> Self {
         Requests {
@@ -189,13 +190,13 @@ impl Requests {
         }
     }
 
-    /// How many there are.
+    /// The number of requests.
     #[must_use]
     pub fn count(&self) -> usize {
         self.waiting.values().map(VecDeque::len).sum()
     }
 
-    /// One more. What was asked for a link that is to be closed is not begun any more.
+    /// Adds a request. A request to close a link drops the waiting requests of the link.
     pub fn put(&mut self, request: Request) {
         let queue = self.waiting.entry(request.payer).or_default();
         if matches!(request.what, Ask::Close | Ask::Abort) {
@@ -204,7 +205,7 @@ impl Requests {
         queue.push_back(request);
     }
 
-    /// The next ones, so many at most: of each payer one, and then of each one more.
+    /// Takes up to `most` requests, one of each payer in turn.
     pub fn take(&mut self, most: usize) -> Vec<Request> {
         let mut taken = Vec::new();
         while taken.len() < most {
@@ -226,52 +227,52 @@ impl Requests {
     }
 }
 
-/// What the thread has done.
+/// The thread's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// For this link.
+    /// The link.
     pub link: Link,
-    /// This.
+    /// The outcome.
     pub said: Said,
 }
 
-/// What that was.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It has its port, and this machine these addresses.
+    /// The link has its port; this machine's addresses.
     Bound(Here),
-    /// A connection is being made, from this port; 0: the one that it has.
+    /// A connection is being made, from this port; 0 for the port that the link has already.
     Begun(u16, Here),
-    /// It is there.
+    /// The connection is established.
     Connected,
-    /// Connections are taken.
+    /// The link is listening.
     Listening,
-    /// One has come, which is this link, from there.
+    /// A connection was accepted, as this link, from this place.
     Came(Link, Place, Here),
-    /// Bytes have come; none at the end.
+    /// Bytes that were read; none at the end of the stream.
     Read(Vec<u8>),
-    /// All that was to be sent was taken; or that nothing more is.
+    /// All bytes of a write were accepted, or the sending side was shut down.
     Written,
-    /// A datagram has come, from there.
+    /// A datagram, and its sender.
     Received(Place, Vec<u8>),
-    /// What was to be sent was not: only that if it was a datagram, else nothing more can be sent.
+    /// Sending failed: of a datagram, only this one; of a connection, nothing more can be sent.
     Unsent(Error),
-    /// The link is over.
+    /// The link has failed and is over.
     Failed(Error),
     /// There is no network.
     Nowhere,
-    /// Nobody has answered.
+    /// The connection attempt was not answered.
     Silence,
-    /// The network's server has ended.
+    /// The network server has ended.
     Down,
-    /// The thread knows that the link is over.
+    /// The thread has closed the link.
     Closed,
-    /// What the card is.
+    /// The card.
     Card(Card),
 }
 
 impl Said {
-    /// Why it did not work.
+    /// The error that the program gets.
     const fn errno(&self) -> Errno {
         match self {
             Said::Failed(error) | Said::Unsent(error) => match error {
@@ -289,20 +290,20 @@ impl Said {
     }
 }
 
-/// How far a link has come.
+/// The stage of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The thread has been asked for a port, a connection or to listen: who has asked waits for that.
+    /// A port, a connection or listening was requested. The task that did so waits for the answer.
     Asked,
-    /// It has a port.
+    /// The link has a port.
     Bound(Here),
-    /// A connection is being made; whether who asks for it has been told.
+    /// A connection is being made; whether `connect` has reported that.
     Connecting(bool),
-    /// There is a connection.
+    /// The connection is established.
     Connected,
-    /// Connections are taken.
+    /// The link is listening.
     Listening,
-    /// It has not become what it was to be, for this reason, which has not been told.
+    /// The request failed with this error, which has not been reported yet.
     Failed(Errno),
     /// There is no network.
     Nowhere,
@@ -313,25 +314,25 @@ pub enum Stage {
 struct Linked {
     payer: Payer,
     style: Style,
-    /// How many buffers of the network's server it may take.
+    /// Buffers of the network server for which it is charged.
     charge: usize,
-    /// What the program has.
+    /// The program's socket.
     near: u64,
-    /// What stands for the other machine.
+    /// The socket that stands for the other machine.
     far: Option<u64>,
     stage: Stage,
-    /// Something is being fetched, or sent.
+    /// Whether a receiving request is under way, and a sending one.
     fetches: bool,
     sends: bool,
-    /// It was said that nothing more is sent.
+    /// Whether shutting down the sending side was requested.
     shut: bool,
-    /// Nothing more comes.
+    /// The end of the incoming stream has been reached.
     at_end: bool,
     /// Nothing more can be sent.
     mute: bool,
-    /// The tree that is being put together, which waits for its port.
+    /// The root of the tree that is being restored and waits for this link's port.
     root: Option<Pid>,
-    /// How many ports were tried, and the last one.
+    /// How many ports were tried, and the last one of them.
     tries: u32,
     port: u16,
 }
@@ -361,32 +362,32 @@ impl Linked {
 #[derive(Clone, Debug, Default)]
 pub struct Outside {
     all: BTreeMap<Link, Linked>,
-    /// Links that have to be looked at.
+    /// Links whose sockets have changed, to be looked at for new requests.
     due: BTreeSet<Link>,
     requests: Vec<Request>,
-    /// Links that are over and of which the thread does not know that yet: for whom they count, and how much.
+    /// Links that are over, but not yet reported closed by the thread: payer and charge.
     closing: BTreeMap<Link, (Payer, usize)>,
-    /// Trees that are being put together, for which something has been done.
+    /// Roots of trees being restored, for which a port was taken or refused.
     rebuilt: Vec<Pid>,
-    /// What is known of the card.
+    /// The last answer about the card.
     card: Seen,
 }
 
 impl Outside {
-    /// What was said of the card last; `None`: there is none, or nobody who knows it, or who has asked.
+    /// The card of the last answer; `None` if there is no card or no network server, or no request was made yet.
     #[must_use]
     pub const fn card(&self) -> Option<&Card> {
         self.card.card.as_ref()
     }
 
-    /// How often that was said.
+    /// The number of answers about the card.
     #[must_use]
     pub const fn answers(&self) -> u64 {
         self.card.answers
     }
 
-    /// Asks for the card, once for all who wait for that ([`Key::Card`]). What was said last stays known: others may have
-    /// waited for it and not looked yet.
+    /// Requests the card, once for all tasks that wait for it ([`Key::Card`]). The last answer stays available, since
+    /// other tasks may not have read it yet.
     pub fn ask_for_card(&mut self) {
         if !core::mem::replace(&mut self.card.is_asked, true) {
             self.requests.push(Request {
@@ -397,20 +398,20 @@ impl Outside {
         }
     }
 
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to do.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.due.is_empty() && self.requests.is_empty() && self.rebuilt.is_empty()
     }
 
-    /// How many links there are.
+    /// The number of links.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Something has happened at a socket of this link.
+    /// A socket of this link has changed.
     pub(crate) fn happens(&mut self, link: Option<Link>) {
         self.due.extend(link);
     }
@@ -426,7 +427,7 @@ impl Outside {
     }
 }
 
-/// An address and a port as people write them.
+/// An address and a port in text form.
 #[must_use]
 pub fn text((address, port): Place) -> String {
     match Ipv6Addr::from_bits(address).to_ipv4_mapped() {
@@ -435,34 +436,34 @@ pub fn text((address, port): Place) -> String {
     }
 }
 
-/// Whether an address is one of another machine, or of this one in the world.
+/// Whether an address is that of another machine, or an address of this one other than the loopback.
 #[must_use]
 pub const fn is_outside(address: u128) -> bool {
     !is_any(address) && !is_loopback(address)
 }
 
 impl System {
-    /// The link of a socket, and how far it has come.
+    /// The link of a socket, and its stage.
     #[must_use]
     pub fn link(&self, id: u64) -> Option<(Link, &Stage)> {
         let link = self.sockets.find(id)?.link?;
         Some((link, &self.outside.all.get(&link)?.stage))
     }
 
-    /// The port that the link of a socket has, or asks for.
+    /// The port that the link of a socket has or asks for.
     #[must_use]
     pub fn link_port(&self, id: u64) -> Option<u16> {
         let link = self.sockets.find(id)?.link?;
         Some(self.outside.all.get(&link)?.port)
     }
 
-    /// Whether a connection to another machine is being made.
+    /// Whether a connection of this socket to another machine is being made.
     #[must_use]
     pub fn is_connecting(&self, id: u64) -> bool {
         matches!(self.link(id), Some((_, Stage::Connecting(_))))
     }
 
-    /// The socket that takes what a socket sends to other machines, in messages.
+    /// The far socket to which a datagram socket sends messages for other machines.
     #[must_use]
     pub fn outbox(&self, id: u64) -> Option<u64> {
         let link = self.sockets.find(id)?.link?;
@@ -470,7 +471,7 @@ impl System {
         linked.far.filter(|_| linked.style == Style::Datagram)
     }
 
-    /// Whether a socket is nobody's, and stands for another machine.
+    /// Whether a socket is the far one of a link.
     #[must_use]
     pub fn is_far(&self, id: u64) -> bool {
         let link = self.sockets.find(id).and_then(|socket| socket.link);
@@ -478,7 +479,7 @@ impl System {
         linked.is_some_and(|linked| linked.near != id)
     }
 
-    /// The other machine to which a socket has a connection, or to which one is being made.
+    /// The other machine to which a socket is connected or is being connected.
     #[must_use]
     pub fn other_machine(&self, id: u64) -> Option<Place> {
         let socket = self.sockets.find(id)?;
@@ -490,7 +491,7 @@ impl System {
         }
     }
 
-    /// A new link of this socket. Errors: `ENOBUFS`, `ENFILE`.
+    /// Makes a link for this socket. Errors: `ENOBUFS`.
     fn new_link(&mut self, near: u64, style: Style) -> Result<Link, Errno> {
         let payer = self.socket(near)?.payer();
         let charge = match style {
@@ -512,7 +513,7 @@ impl System {
         self.outside.all.insert(link, linked);
     }
 
-    /// Gives a link its far socket. Errors: `ENOBUFS`, `ENFILE`; then there is no link any more.
+    /// Gives a link its far socket. Errors: `ENFILE`; then the link is closed.
     fn put_far(&mut self, link: Link) -> Result<(), Errno> {
         let Some(linked) = self.outside.all.get(&link) else {
             return Ok(());
@@ -548,13 +549,13 @@ impl System {
         for _ in 0..count {
             self.uncount_thing(Thing::Outside, payer);
         }
-        // Those that wait for that.
+        // Listening links may accept a connection again.
         let listen = self.outside.all.iter();
         let listen = listen.filter(|(_, linked)| linked.stage == Stage::Listening);
         self.outside.due.extend(listen.map(|(link, _)| *link));
     }
 
-    /// Begins to have this port outside, for a socket that has no link. Errors: `ENOBUFS`, `ENFILE`.
+    /// Begins to bind a port towards other machines, for a socket without a link. Errors: `ENOBUFS`, `ENFILE`.
     pub fn begin_bind(&mut self, id: u64, port: u16) -> Result<(), Errno> {
         let style = self.socket(id)?.style;
         let link = self.new_link(id, style)?;
@@ -568,8 +569,8 @@ impl System {
         Ok(())
     }
 
-    /// What a socket knows of the addresses of this machine is asked for again, and waited for. It may have had its port for longer
-    /// than the machine has had an address.
+    /// Requests this machine's addresses again for a bound socket, whose stage is [`Stage::Asked`] until the answer. It
+    /// may have been bound before the machine had an address.
     pub fn look_again(&mut self, id: u64) {
         let Some((link, Stage::Bound(_))) = self.link(id) else {
             return;
@@ -580,7 +581,7 @@ impl System {
         self.outside.ask(link, Ask::Look);
     }
 
-    /// Begins to have this port outside, for a socket of the tree of process `root`, which there is not yet
+    /// Begins to bind a port towards other machines, for a socket that does not exist yet in the tree of `root`
     /// ([`System::give_link`]). Errors: `ENOBUFS`.
     pub fn reserve(&mut self, root: Pid, style: Style, port: u16) -> Result<Link, Errno> {
         let payer = self.process(root).payer;
@@ -597,18 +598,18 @@ impl System {
         Ok(link)
     }
 
-    /// How far a link has come.
+    /// The stage of a link.
     #[must_use]
     pub fn stage(&self, link: Link) -> Option<&Stage> {
         self.outside.all.get(&link).map(|linked| &linked.stage)
     }
 
-    /// Gives back what [`System::reserve`] has taken.
+    /// Closes a link that [`System::reserve`] has made.
     pub fn give_back(&mut self, link: Link) {
         self.close_link(link, Ask::Close);
     }
 
-    /// A socket has what [`System::reserve`] has taken. Errors: `ENOBUFS`, `ENFILE`.
+    /// Gives a socket the link that [`System::reserve`] has made. Errors: `ENOBUFS`, `ENFILE`.
     pub fn give_link(&mut self, link: Link, id: u64) -> Result<(), Errno> {
         let Some(linked) = self.outside.all.get_mut(&link) else {
             return Ok(());
@@ -632,12 +633,12 @@ impl System {
         Ok(())
     }
 
-    /// The trees that are being put together and for which a port was taken, or not.
+    /// Takes the roots of trees being restored for which a port was taken or refused.
     pub fn take_rebuilt(&mut self) -> Vec<Pid> {
         take(&mut self.outside.rebuilt)
     }
 
-    /// Begins to listen outside, for a socket that is bound there. Errors: `ENOBUFS`, `ENFILE`.
+    /// Begins to listen towards other machines, for a socket that is bound there. Errors: `ENOBUFS`.
     pub fn begin_listen(&mut self, id: u64) -> Result<(), Errno> {
         let Some((link, Stage::Bound(_))) = self.link(id) else {
             return Ok(());
@@ -653,7 +654,7 @@ impl System {
         Ok(())
     }
 
-    /// Begins to connect a socket for connections to another machine. Errors: `ENOBUFS`, `ENFILE`.
+    /// Begins to connect a stream socket to another machine. Errors: `ENOBUFS`, `ENFILE`.
     pub fn begin_connect(&mut self, id: u64, to: Place) -> Result<(), Errno> {
         let style = self.socket(id)?.style;
         let link = match self.sockets.find(id).and_then(|socket| socket.link) {
@@ -671,7 +672,7 @@ impl System {
         Ok(())
     }
 
-    /// Who asks for a connection knows that it is being made.
+    /// Notes that `connect` has reported that the connection is being made.
     pub fn told_of_connecting(&mut self, id: u64) {
         let link = self.sockets.find(id).and_then(|socket| socket.link);
         let linked = link.and_then(|link| self.outside.all.get_mut(&link));
@@ -680,7 +681,7 @@ impl System {
         }
     }
 
-    /// Why a link has not become what it was to be. It is gone then.
+    /// The error with which the link of a socket failed, if it did. The link is removed.
     pub fn take_failure(&mut self, id: u64) -> Option<Errno> {
         let (link, stage) = self.link(id)?;
         let errno = match stage {
@@ -692,14 +693,14 @@ impl System {
         Some(errno)
     }
 
-    /// A socket has no link any more.
+    /// Closes the link of a socket, if it has one.
     pub fn unlink(&mut self, id: u64) {
         if let Some(link) = self.sockets.find(id).and_then(|socket| socket.link) {
             self.close_link(link, Ask::Close);
         }
     }
 
-    /// Has the thread end a link, which counts until it has. It is forgotten here.
+    /// Has the thread close a link, which counts for its payer until that is done. It is forgotten here at once.
     fn close_link(&mut self, link: Link, how: Ask) {
         self.outside.ask(link, how);
         if let Some(linked) = self.outside.all.get_mut(&link) {
@@ -709,7 +710,7 @@ impl System {
         self.end_link(link);
     }
 
-    /// Forgets a link: its far socket is closed.
+    /// Forgets a link and closes its far socket.
     fn end_link(&mut self, link: Link) {
         let Some(linked) = self.outside.all.remove(&link) else {
             return;
@@ -727,8 +728,8 @@ impl System {
         }
     }
 
-    /// The near socket of a link is closed. If it is reset, by what has come and was not read or by its option, the
-    /// other machine is told so, and gets nothing more.
+    /// The near socket of a link is closed: closes the link. If `is_reset`, because of unread data or by the socket's
+    /// option, the connection is reset and unsent data dropped.
     pub(crate) fn link_closes(&mut self, link: Link, id: u64, is_reset: bool) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
@@ -752,7 +753,7 @@ impl System {
         self.close_link(link, ask);
     }
 
-    /// What the thread is to do.
+    /// Takes the requests to the thread, after looking at the links that are due.
     pub fn take_requests(&mut self) -> Vec<Request> {
         for link in take(&mut self.outside.due) {
             let of = self.outside.all.get(&link);
@@ -766,7 +767,7 @@ impl System {
         take(&mut self.outside.requests)
     }
 
-    /// Asks for the next connection if there is room for one.
+    /// Requests the next connection if the listening socket and the payer have room for one.
     fn look_at_listener(&mut self, link: Link) -> Option<()> {
         let linked = self.outside.all.get(&link)?;
         let has_room = self.sockets.find(linked.near)?.takes_connections();
@@ -781,7 +782,7 @@ impl System {
         Some(())
     }
 
-    /// Asks for what a connection can take and send.
+    /// Requests a read if the near socket has room, and a write if the far socket has data.
     fn look_at_connection(&mut self, link: Link) -> Option<()> {
         let linked = self.outside.all.get_mut(&link)?;
         let (near, far) = (self.sockets.find(linked.near)?, linked.far?);
@@ -815,7 +816,7 @@ impl System {
         Some(())
     }
 
-    /// Asks for the next datagram, and sends one.
+    /// Requests the next datagram if there is room, and sends one.
     fn look_at_datagrams(&mut self, link: Link) -> Option<()> {
         let linked = self.outside.all.get_mut(&link)?;
         let near = self.sockets.find(linked.near)?;
@@ -837,7 +838,7 @@ impl System {
         Some(())
     }
 
-    /// The thread has done something.
+    /// Handles an answer of the thread.
     pub fn answered(&mut self, answer: Answer) {
         let Answer { link, said } = answer;
         if link == OF_CARD {
@@ -859,7 +860,7 @@ impl System {
             return;
         }
         let Some(linked) = self.outside.all.get_mut(&link) else {
-            // Nobody waits for it any more, and the thread has been told or is told now.
+            // The link is closed already. A connection accepted for it is reset.
             if let Said::Came(next, ..) = said {
                 self.outside.requests.push(Request {
                     link: next,
@@ -876,7 +877,8 @@ impl System {
             _ => false,
         };
         match said {
-            // The link has failed since it was asked for, with the server that there was then. Nobody has what the thread has made.
+            // The link has failed since the request was made, when the network server ended, so the thread's new socket
+            // is closed.
             _ if is_late => self.outside.ask(link, Ask::Close),
             Said::Bound(here) => self.set_stage(link, Stage::Bound(here)),
             Said::Listening => self.set_stage(link, Stage::Listening),
@@ -903,7 +905,8 @@ impl System {
             Said::Unsent(_) => {
                 (linked.sends, linked.mute) = (false, true);
                 let (near, is_done) = (linked.near, linked.at_end);
-                // Who only writes hears of it here: while it does not read, nothing is fetched that would say so.
+                // A program that only writes learns of the error here: as long as it does not read, no receiving
+                // request reports it.
                 self.set_error(near, said.errno());
                 if is_done {
                     self.is_done(link);
@@ -938,7 +941,8 @@ impl System {
         self.wake(Key::Socket(id));
     }
 
-    /// A port is another one's; whether another one is tried, which is so if the program has named none.
+    /// The port is in use: returns whether another one is tried, which is done if the program has not asked for a
+    /// particular one.
     fn tries_another(&mut self, link: Link) -> bool {
         let Some(linked) = self.outside.all.get_mut(&link) else {
             return false;
@@ -965,7 +969,7 @@ impl System {
         true
     }
 
-    /// A link has not become what it was to be: who has asked waits, and is told.
+    /// A link's request has failed: puts the link into this stage and wakes the task that waits for it.
     fn fail_with(&mut self, link: Link, stage: Stage) {
         let Some(linked) = self.outside.all.get_mut(&link) else {
             return;
@@ -986,7 +990,7 @@ impl System {
         self.set_stage(link, stage);
     }
 
-    /// A link is over.
+    /// A link has failed.
     fn fail(&mut self, link: Link, errno: Errno) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
@@ -1005,7 +1009,7 @@ impl System {
             }
             _ => {
                 self.end_link(link);
-                // It is said once: who writes may have been told.
+                // The error is reported once: a failed write may have reported it.
                 if !is_known {
                     self.set_error(near, errno);
                 }
@@ -1013,7 +1017,7 @@ impl System {
         }
     }
 
-    /// Whether the other machine takes nothing any more, and what it had sent before is still to come.
+    /// Whether the other machine accepts nothing more, but data that it sent before is still to come.
     #[must_use]
     pub fn still_comes(&self, id: u64) -> bool {
         let socket = self.sockets.find(id).filter(|socket| !socket.shut.0);
@@ -1021,8 +1025,8 @@ impl System {
         linked.is_some_and(|linked| linked.mute && linked.style == Style::Stream)
     }
 
-    /// Nothing more comes and nothing more can be sent, so the link is over. The thread, which has said each of the two for
-    /// itself, still has its socket.
+    /// Closes a link on which nothing more comes and nothing more can be sent. The thread has reported these two
+    /// separately, and still has the socket.
     fn is_done(&mut self, link: Link) {
         if let Some(near) = self.outside.all.get(&link).map(|linked| linked.near) {
             self.close_link(link, Ask::Close);
@@ -1030,7 +1034,7 @@ impl System {
         }
     }
 
-    /// A connection is being made.
+    /// A connection is being made: names the near socket.
     fn begun(&mut self, link: Link, port: u16, here: &Here) {
         let Some(linked) = self.outside.all.get_mut(&link) else {
             return;
@@ -1050,7 +1054,7 @@ impl System {
         self.set_stage(link, Stage::Connecting(false));
     }
 
-    /// A connection is there.
+    /// A connection has been established: connects the near and far sockets.
     fn connected(&mut self, link: Link) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
@@ -1061,7 +1065,7 @@ impl System {
         }
     }
 
-    /// A connection has come to a socket that listens.
+    /// A connection has arrived at a listening socket.
     fn came(&mut self, link: Link, next: Link, from: Place, here: &Here) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
@@ -1082,7 +1086,8 @@ impl System {
         }
     }
 
-    /// The two ends of a connection that has come to a socket that listens, which is charged for it. Errors: those of [`System::connect`].
+    /// Makes the two ends of a connection that has arrived at a listening socket, and charges its payer. Errors:
+    /// `ENOBUFS`, `ENFILE`, `ECONNREFUSED`, and those of [`System::connect`].
     fn take_connection(
         &mut self,
         listener: u64,
@@ -1107,7 +1112,7 @@ impl System {
                 return Err(error);
             }
         };
-        // It is not found by that.
+        // The name is set without registering it, so it is not found by lookups.
         self.socket(far)?.name = Some(Name::Port(from.0, from.1));
         let name = Name::Port(own, port);
         let made = self.connect(far, listener, (Some(name), Sender::default()), payer);
@@ -1122,7 +1127,7 @@ impl System {
         }
     }
 
-    /// Bytes have come; none: the end.
+    /// Bytes have been read; none at the end of the stream.
     fn has_read(&mut self, link: Link, bytes: Vec<u8>) {
         let Some(linked) = self.outside.all.get_mut(&link) else {
             return;
@@ -1141,11 +1146,11 @@ impl System {
             bytes,
             ..Message::default()
         };
-        // There is room: nobody else puts something there.
+        // Only this link puts data there, and it asked for no more than there was room for.
         let _ = self.deliver(near, message);
     }
 
-    /// A datagram has come.
+    /// A datagram has been received.
     fn received(&mut self, link: Link, from: Place, bytes: Vec<u8>) {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
@@ -1164,7 +1169,7 @@ impl System {
             from: Some(name),
             ..Message::default()
         };
-        // What has no room is lost, as on any network.
+        // A datagram without room is lost, as on any network.
         let _ = self.deliver(near, message);
     }
 }

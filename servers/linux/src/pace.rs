@@ -1,8 +1,9 @@
 //! Turns of programs between the steps of long work.
 //!
-//! The server is above all programs: as long as it works none of them runs. What takes long and is nobody's call (a file that is
-//! written back, a crowd that is woken, the end of many processes) is therefore done in steps, each of which a thread asks for that
-//! has the priority of programs. It comes behind those that can run, so each of them has a slice first.
+//! The server has a higher priority than all programs: while it works none of them runs. Long work that is not a
+//! program's call (writing a file back, waking many tasks, ending many processes) is therefore done in steps, each of
+//! which is requested by a thread with the priority of programs. That thread runs after all programs that are ready, so
+//! each of them has a time slice before each step.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,22 +11,23 @@ use proto::layout::PRIORITY_PROGRAM;
 use rt::obj::Ref;
 use rt::{sys, thread, Code};
 
-/// The programs have had a turn.
+/// Set when the programs have had a turn.
 static TURN: AtomicBool = AtomicBool::new(false);
 
-/// The thread that asks.
+/// The thread that requests steps.
 pub(crate) struct Pace {
     thread: Ref,
-    /// It has been told to.
+    /// Whether it has been told to request one.
     asked: bool,
 }
 
 impl Pace {
-    /// Starts the thread, which makes the server look by its bell.
+    /// Starts the thread, which wakes the server by its bell.
     pub(crate) fn new(bell: Ref) -> Result<Self, Code> {
         let thread = thread::spawn_at(PRIORITY_PROGRAM, move || loop {
             sys::thread_wait_interrupt();
-            // The server may have asked again before this thread was done: its slice goes on then.
+            // If the server asked while this thread was still running, the thread's old slice would go on, so it yields
+            // first.
             sys::thread_yield();
             TURN.store(true, Ordering::Release);
             let _ = bell.poke();
@@ -35,13 +37,13 @@ impl Pace {
         Ok(Pace { thread, asked })
     }
 
-    /// Has the server look when the programs have had a turn: whether it will.
+    /// Has the thread wake the server when the programs have had a turn; returns whether it will.
     pub(crate) fn ask(&mut self) -> bool {
         self.asked = self.asked || self.thread.interrupt().is_ok();
         self.asked
     }
 
-    /// Whether they have had one since the server asked.
+    /// Whether the programs have had a turn since the server asked.
     pub(crate) fn take(&mut self) -> bool {
         let turn = self.asked && TURN.swap(false, Ordering::AcqRel);
         self.asked &= !turn;

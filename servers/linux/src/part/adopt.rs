@@ -1,4 +1,4 @@
-//! A tree is put together.
+//! Restoring a tree from its part of an image.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -35,47 +35,48 @@ use crate::socket::{is_loopback, Name, State, Style};
 use crate::system::{Again, Payer, System, Thing};
 use crate::work::Own;
 
-/// A tree that was put together. Its memory and mappings are someone else's work.
+/// A restored tree. Its memories and mappings are restored by the caller.
 #[derive(Debug)]
 pub struct Adopted {
     /// Its processes. The first one is the root.
     pub members: Vec<Member>,
-    /// Their tasks.
+    /// Its tasks.
     pub tasks: Vec<Seated>,
 }
 
-/// A process of it.
+/// A process of a restored tree.
 #[derive(Debug)]
 pub struct Member {
-    /// Its number in the table.
+    /// Its number in the table of processes.
     pub pid: Pid,
-    /// How it has ended, and its name.
+    /// Its status and name, if it has ended.
     pub ended: Option<(Status, String)>,
-    /// A signal has stopped it.
+    /// Whether a signal has stopped it.
     pub is_stopped: bool,
-    /// Where its first thread stands, if the task of that has ended: the number of the memory, and the place there.
+    /// The place of its first thread, if the first task has ended: number of the memory, and address in the control
+    /// segment.
     pub first: Option<(usize, u64)>,
 }
 
-/// A task of it.
+/// A task of a restored tree.
 #[derive(Debug)]
 pub struct Seated {
     /// The number of its memory.
     pub memory: usize,
-    /// Where its thread is in the control segment of that.
+    /// The address of its thread in the control segment of that memory.
     pub place: u64,
     /// The task.
     pub task: Task,
 }
 
-/// Reads something that is all of the bytes.
+/// Decodes a value that takes all the bytes.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     let (read, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(read)
 }
 
-/// Reads a part, and refuses one of more files than a tree can have open before it takes their memory: in memory
-/// they may be thirty times as long as in the image.
+/// Decodes a part. Refuses one with more files than a tree can have open before memory is taken for them: decoded they
+/// may be thirty times as long as in the image.
 fn decode(bytes: &[u8]) -> Option<Part<'_>> {
     let ((version, tree), files) = postcard::take_from_bytes::<(u32, &[u8])>(bytes).ok()?;
     let (count, _) = postcard::take_from_bytes::<u32>(files).ok()?;
@@ -89,9 +90,9 @@ fn decode(bytes: &[u8]) -> Option<Part<'_>> {
     })
 }
 
-/// Reads a part, and settles every doubt about it that can be settled without a host. If it is known for how many memories
-/// and memory objects it is, it must have so many (`counts`). `room` is told how much memory that takes, and says whether
-/// there is so much.
+/// Decodes a part and makes every check that needs no host. `counts`, if known, are the numbers of memories and memory
+/// objects that the part must have. `room` gets the bytes of memory that decoding takes and returns whether these are
+/// available.
 pub(super) fn read(
     bytes: &[u8],
     counts: Option<(usize, usize)>,
@@ -122,40 +123,40 @@ pub(super) fn read(
     }
 }
 
-/// Whether a tree that was just encoded, with these files, could be read again.
+/// Whether a tree that was just encoded, with these files, could be decoded again.
 pub(super) fn can_be_read(tree: &[u8], files: &[(u64, SavedFile)]) -> bool {
     let saved: Option<Saved> = whole(tree);
     let is_sound = |saved: &Saved| excess(&Counts::of(saved)).is_none() && check(saved).is_some();
     saved.is_some_and(|saved| is_sound(&saved) && are_sound(&saved, files))
 }
 
-/// A tree that is being put together: what its part says, and the files of that which are open again. Files on a disk
-/// are waited for, one after the other.
+/// A tree that is being restored: its decoded part, and the files that are open again. Files on a disk are opened one
+/// by one, and each is waited for.
 pub struct Rebuilding {
     saved: Saved,
     files: Vec<(u64, SavedFile)>,
-    /// Which descriptions are open on which of them: by rising inode number.
+    /// Inode numbers of the image and the descriptions open on them, rising.
     on_files: Vec<(u64, u32)>,
-    /// How many of them are open, and how often the next one is.
+    /// The number of files that are opened completely, and the next description of the file after them.
     done: usize,
     next: usize,
     opened: Opened,
-    /// The sockets that have ports outside, and the links that have these, if they were asked for.
+    /// The ports towards other machines that sockets had, once they have been requested.
     ports: Option<Vec<Port>>,
-    /// What is open of the programs that are executed, as far as they were looked for.
+    /// The inodes of the executed programs looked up so far; `None` for those that were not found.
     programs: Vec<Option<u64>>,
-    /// How many working directories were looked for.
+    /// The number of working directories looked up so far.
     entered: usize,
-    /// Those that are there.
+    /// The working directories that exist.
     directories: BTreeSet<String>,
-    /// What is open of what is watched.
+    /// The watched files that are open again.
     watched: inotify::Watched,
 }
 
-/// A port outside that was taken: for which socket of the image, which, and the link that has it.
+/// A port towards other machines: the socket's identity in the image, the port, and the link that reserves it.
 type Port = (u64, u16, Link);
 
-/// The ports outside that the sockets of an image had, or may have had: socket, kind and port.
+/// The ports towards other machines that the sockets of an image had, or may have had: socket, style and port.
 fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
     let mut found: Vec<(u64, Style, u16)> = Vec::new();
     for one in saved.sockets.iter().filter(|one| one.is_found) {
@@ -174,7 +175,8 @@ fn ports(saved: &Saved) -> Vec<(u64, Style, u16)> {
 }
 
 impl Rebuilding {
-    /// Of this part, for which there are so many memories and memory objects; or why there is no such tree.
+    /// Decodes a part, for which the image has these numbers of memories and memory objects. Errors: a sentence that
+    /// says why there is no such tree.
     pub fn new(bytes: &[u8], counts: (usize, usize), host: &mut dyn Host) -> Result<Self, String> {
         let (saved, files) = read(bytes, Some(counts), |bytes| host.room(bytes).is_ok())?;
         let numbered = (0u32..).zip(&saved.descriptions);
@@ -198,8 +200,8 @@ impl Rebuilding {
         })
     }
 
-    /// Takes the ports outside that the sockets have, for the tree of process `root`: whether that is done. If not, the
-    /// same is to be called again when [`System::take_rebuilt`] names the root.
+    /// Reserves the ports towards other machines for the tree of process `root`; returns whether that is done. If not,
+    /// call it again when [`System::take_rebuilt`] names the root.
     pub fn bind(
         &mut self,
         root: Pid,
@@ -246,9 +248,9 @@ impl Rebuilding {
         Ok(true)
     }
 
-    /// Opens files, until all are open. The same is to be called again after [`Refusal::Later`] (files on a disk are waited for, or
-    /// one more is open; as a new call unless the host waits) and [`Refusal::Turn`] (there are more, and others are to have a
-    /// turn first).
+    /// Opens files until all are open. Call it again after [`Refusal::Later`] (the host waits for a file on a disk, or
+    /// has opened one; if it does not wait, as a new call of the host) and after [`Refusal::Turn`] (other programs are
+    /// to have a turn first).
     pub fn open(&mut self, host: &mut dyn Host) -> Result<(), Refusal> {
         let hint = self.saved.processes[0].process.number;
         let mut left = STEP;
@@ -268,7 +270,7 @@ impl Rebuilding {
             let before = self.opened.count();
             let result = self.opened.open(host, file, (&on_it, self.next..end), hint);
             if host.waits() {
-                // It is all opened again.
+                // All descriptions of this file are opened again.
                 self.opened.forget_from(before);
                 return Err(Refusal::Later);
             }
@@ -291,7 +293,7 @@ impl Rebuilding {
                 return Err(Refusal::Turn);
             }
             left = left.saturating_sub(LOOK_UP);
-            // It runs as well without: what it needs of it is in its memory.
+            // A program runs without its file, too: its memory has what it needs.
             let found = file::open(host, path).ok();
             if host.waits() {
                 return Err(Refusal::Later);
@@ -304,7 +306,7 @@ impl Rebuilding {
         }
         while let Some(context) = self.saved.contexts.get(self.entered) {
             let path = &context.cwd;
-            // One that had been removed before the tree was saved is nowhere again.
+            // A directory that was removed before the tree was saved is not looked up.
             let was_there = self.saved.directories.get(self.entered) == Some(&true);
             let mut is_on_disk = false;
             if was_there && !self.directories.contains(path) {
@@ -331,7 +333,7 @@ impl Rebuilding {
         }
     }
 
-    /// Closes them, and gives the ports back.
+    /// Closes all files and gives the ports back.
     pub fn give_up(self, system: &mut System, host: &mut dyn Host) {
         for (.., link) in self.ports.into_iter().flatten() {
             system.give_back(link);
@@ -343,7 +345,7 @@ impl Rebuilding {
         self.watched.close(host);
     }
 
-    /// Makes the tree, whose root is process `root`, when all files are open.
+    /// Makes the tree of process `root` when all files are open.
     pub fn finish(
         mut self,
         clock_offset: u64,
@@ -387,7 +389,7 @@ impl Rebuilding {
         keep_dates(&mut saved, now, host.date().wrapping_sub(now));
         for description in &mut saved.descriptions {
             if let Some(ino) = description.kind.ino_mut() {
-                // All that are named were opened.
+                // All files that descriptions name have been opened.
                 *ino = opened.number(*ino).unwrap_or(u64::MAX);
             }
         }
@@ -396,7 +398,7 @@ impl Rebuilding {
             lock.ino = opened.number(lock.ino).unwrap_or(u64::MAX);
         }
         for (ino, memfd) in core::mem::take(&mut saved.memfds) {
-            // It goes when its description does.
+            // The memfd ends with its description.
             let ino = opened.number(ino).unwrap_or(u64::MAX);
             system.memfds.insert(ino, memfd);
         }
@@ -437,7 +439,7 @@ impl Rebuilding {
             }
         }
         drop((tables, objects));
-        // Of what is only on its way to itself nobody could get hold.
+        // Drops sockets that can be reached only through descriptors in their own queues.
         system.clear_circles();
         release_dropped(system, host);
         if made.is_err() {
@@ -447,7 +449,8 @@ impl Rebuilding {
     }
 }
 
-/// The date is later by so much than the clock of the processes: what was to be at a date still is.
+/// Shifts absolute deadlines, because the date is now later, compared with the clock of the processes, than when the
+/// tree was saved.
 fn keep_dates(saved: &mut Saved, now: u64, date: u64) {
     let later = date.wrapping_sub(saved.date).cast_signed();
     for process in &mut saved.processes {
@@ -460,8 +463,8 @@ fn keep_dates(saved: &mut Saved, now: u64, date: u64) {
     }
 }
 
-/// The memories execute their programs again, which are open. One that somebody could write to, which is another one than
-/// when the tree was saved, is not executed: nobody could write to it or execute it.
+/// Marks the programs of the memories as executed; their files are open. A file that some description may write, so not
+/// the one that was executed when the tree was saved, is left out: marked, it could neither be written nor executed.
 fn execute_again(
     saved: &mut Saved,
     programs: Vec<Option<u64>>,
@@ -491,7 +494,7 @@ fn execute_again(
     }
 }
 
-/// Makes the tree of a part, for a host that never waits: [`Rebuilding`] in one.
+/// Restores the tree of a part with a host that never waits: all steps of [`Rebuilding`].
 pub fn adopt(
     bytes: &[u8],
     counts: (usize, usize),
@@ -513,8 +516,8 @@ pub fn adopt(
     }
 }
 
-/// Whether these are the files that the descriptions name, each once and of their kind. What has seals has no name, by
-/// which others come to it.
+/// Whether these are exactly the files that the descriptions name, each once and of a fitting kind. A file of which the
+/// image says that it is nameless must have no path.
 fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
     let mut kinds: BTreeMap<u64, Vec<&Kind>> = BTreeMap::new();
     for description in &saved.descriptions {
@@ -533,13 +536,13 @@ fn are_sound(saved: &Saved, files: &[(u64, SavedFile)]) -> bool {
         })
 }
 
-/// Files of which an image says that they have no name: those of `memfd_create`, and those that are watched while they are open.
+/// The files that an image declares nameless: those of `memfd_create`, and open files without a name that are watched.
 fn nameless(saved: &Saved) -> impl Iterator<Item = u64> + '_ {
     let memfds = saved.memfds.iter().map(|(ino, _)| *ino);
     memfds.chain(saved.inotifies.iter().flat_map(|one| one.nameless()))
 }
 
-/// Makes the sockets: the new identities by the old ones. Upon an error there are none.
+/// Makes the sockets; returns the new identities by the old ones. On failure none are left.
 fn make_sockets(
     mut all: Vec<SavedSocket>,
     new: &mut New,
@@ -550,7 +553,8 @@ fn make_sockets(
     let mut made = BTreeMap::new();
     let mut names = Vec::new();
     let mut result = Ok(());
-    // What nobody but who has gone had a part in comes last, as far as there is room: it is as if he had cut it off.
+    // Sockets that wait to be accepted and whose other end has been closed come last and are made as far as there is
+    // room; the others are dropped as if the other end had reset the connection.
     let left = left_behind(&all);
     all.sort_by_key(|one| (left.get(&one.id), one.id));
     let mut large = system.large_sockets_left(payer);
@@ -559,7 +563,7 @@ fn make_sockets(
             id, socket, path, ..
         } = saved;
         let ends = (socket.peer, socket.ready.clone());
-        // Who accepted a connection has given it its name, and is found by that.
+        // The end of an accepted connection has its listener's name, but is not found by it.
         let is_end = socket.state == State::Connected && socket.style == Style::Stream;
         let name = socket.name.clone().filter(|_| saved.is_found);
         match system.restore_socket(socket, payer, &mut large) {
@@ -597,7 +601,7 @@ fn make_sockets(
                     let ino = find_node(&path, new, payer, system, host)?;
                     name_again(system, id, Name::File(given, ino))
                 }
-                // The file has been removed: nobody finds it there.
+                // The file of the name has been removed, so the socket cannot be found.
                 (Some((Name::File(given, _), _)), None) => {
                     system.set_name(id, Name::File(given, u64::MAX));
                     Ok(())
@@ -606,7 +610,7 @@ fn make_sockets(
                 (None, _) => Ok(()),
             }
         });
-    // Whoever had to wait for room is told of it, as before.
+    // Restores the notices for senders that wait for room.
     let ends: Vec<_> = made
         .values()
         .filter_map(|id| Some((system.sockets.find(*id)?.peer?, *id)))
@@ -627,7 +631,7 @@ fn name_again(system: &mut System, id: u64, name: Name) -> Result<(), String> {
         .map_err(|_| "the name of one of its sockets is another one's now".to_string())
 }
 
-/// The inode of a file that is the name of a socket.
+/// Opens or makes the file that is the name of a socket; returns its inode.
 fn find_node(
     path: &str,
     new: &mut New,
@@ -644,12 +648,12 @@ fn find_node(
     made.map(|()| ino)
 }
 
-/// What there is before the tables of descriptors are: the memory objects, by their old identities, and ports and files
-/// that were taken or made for sockets.
+/// What exists before the descriptor tables are made: the memory objects by their old identities, the reserved ports, and
+/// the files made for sockets and FIFOs.
 type Things<'a> = (&'a mut BTreeMap<u64, Rc<Use>>, &'a [Port], &'a mut New);
 
-/// Makes the tables of descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors
-/// are to be closed.
+/// Makes the descriptor tables and everything that descriptors refer to. On failure the caller closes the descriptors
+/// of the returned tables.
 fn make_files(
     saved: &mut Saved,
     (objects, ports, new): Things<'_>,
@@ -704,7 +708,7 @@ fn make_files(
     }
     let descriptions = core::mem::take(&mut saved.descriptions);
     for description in &descriptions {
-        // The tree itself executes none of those that it writes.
+        // The tree itself executes none of the files that it may write.
         let executed = |ino: u64| writes_file(description) && system.busy.is_executed(ino);
         if description.ino().is_some_and(executed) && failure.is_ok() {
             let sentence = "somebody else executes one of the files that it has open to be written";
@@ -755,12 +759,12 @@ fn make_files(
             Ok(())
         })
     });
-    // What nobody got is given up with the rest.
+    // Descriptions that no table or socket has got are closed.
     system.dropped.extend(descriptions);
     (tables, made)
 }
 
-/// A memory object is there again.
+/// Restores a memory object.
 fn map_again(
     (number, saved): (usize, &SavedObject),
     descriptions: &[Shared<Description>],
@@ -778,7 +782,7 @@ fn map_again(
     })
 }
 
-/// Takes the locks on files again. Upon an error those that were taken go with the descriptors.
+/// Restores the locks on files. On failure, those that were set are released with the descriptors.
 fn lock_again(
     locks: &[SavedLock],
     tables: &[Shared<Files>],
@@ -816,7 +820,7 @@ fn lock_again(
             Ok(false) => {
                 let path = match ino & ON_DISK {
                     0 => host.fs(&Request::PathOf { ino }, &[], &mut []),
-                    // Nobody waits for a disk to be told that.
+                    // The restore does not wait for a disk only to name the file in the message.
                     _ => Err(proto::Error::WouldBlock),
                 };
                 let of = match path {
@@ -831,7 +835,7 @@ fn lock_again(
     Ok(())
 }
 
-/// A FIFO of an image is open again, at the file with this inode.
+/// Restores an open FIFO of an image, at the file with this inode.
 fn open_again(
     (ino, id, pipe): (u64, u64, &Shared<Pipe>),
     new: &mut New,
@@ -840,7 +844,7 @@ fn open_again(
     host: &mut dyn Host,
 ) -> Result<(), String> {
     if let Err(proto::Error::NotFound) = host.fs(&Request::PathOf { ino }, &[], &mut []) {
-        // Nobody can open it any more.
+        // The FIFO has no name any more, so no other task can open it.
         return Ok(());
     }
     make_node((ino, node::FIFO), new, payer, system, host)?;
@@ -853,7 +857,7 @@ fn open_again(
     }
 }
 
-/// A file that is open, and was more than a file when the process was saved, is so again.
+/// Makes an open file the special file (FIFO or socket name) that it was when the tree was saved.
 fn make_node(
     (ino, kind): (u64, u32),
     new: &mut New,
@@ -881,7 +885,7 @@ fn make_node(
     Ok(())
 }
 
-/// Has an instance of `epoll` watch what it watched.
+/// Restores the watches of an instance of `epoll`.
 fn watch(
     system: &mut System,
     epoll: u64,
@@ -909,10 +913,10 @@ fn watch(
     Ok(())
 }
 
-/// Number and identity of pseudo-terminals, and whose session's each is, by the identities that they had.
+/// By the old identity of each pseudo-terminal: its new number and identity, and the session whose terminal it is.
 type Terminals = BTreeMap<u64, ((u32, u64), Option<u32>)>;
 
-/// Makes the pseudo-terminals. Upon an error there are none.
+/// Makes the pseudo-terminals. On failure none are left.
 fn make_ptys(
     saved: &mut Saved,
     root: Pid,
@@ -953,12 +957,12 @@ fn give_up_ptys(made: &Terminals, system: &mut System) {
     }
 }
 
-/// Makes the pipes. Each is as large as it was if the payer may have so many large ones, whatever an image says, and
-/// else has room for what is in it. Upon an error there are none.
+/// Makes the pipes. Each has its old capacity if the payer may have another large pipe; otherwise just enough for its
+/// content. On failure none are left.
 fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<(), String> {
     let mut made = BTreeMap::new();
     let mut all = core::mem::take(&mut saved.pipes);
-    // The first ones of a payer may be large. Those that are come first, whichever were made first.
+    // Only a payer's first pipes may be large, so those that were large are made first.
     all.sort_by_key(|(id, capacity, ..)| (*capacity as usize == PIPE_BUF, *id));
     for (old, capacity, had_writer, bytes) in all {
         let Ok((id, large)) = system.new_pipe(payer) else {
@@ -990,7 +994,7 @@ fn make_pipes(saved: &mut Saved, payer: Payer, system: &mut System) -> Result<()
     Ok(())
 }
 
-/// Puts the processes into the table, and their tasks together.
+/// Puts the processes into the table and makes their tasks.
 fn put_together(
     mut saved: Saved,
     (tables, objects, ptys): (&[Shared<Files>], &BTreeMap<u64, Rc<Use>>, &Terminals),
@@ -1005,7 +1009,7 @@ fn put_together(
             .filter_map(|area| objects.get(&area.object()?))
             .cloned();
         uses.for_each(|used| memory.objects.insert(used));
-        // The part was looked at: all are there.
+        // The part has been checked: all objects exist.
         let new = |id| objects.get(&id).map_or(id, |used| used.id());
         memory.areas.rename_objects(new);
     }
@@ -1150,7 +1154,7 @@ fn put_together(
             task,
         });
     }
-    // They wait in the order in which they did.
+    // Tasks wait in their old order.
     waiting.sort_unstable_by_key(|(order, tid, ..)| (*order, *tid));
     for (_, tid, word, waiter, owner) in waiting {
         system.futexes.wait(tid, word, waiter);

@@ -1,7 +1,7 @@
-//! How many there can be of each thing in the part of an image: as many as a tree could have made.
+//! Upper bounds for the counts of all things in the part of an image: what a tree could have made.
 //!
-//! That is looked at as soon as a part is decoded, before anything in it is compared with anything else: what is done with these
-//! lists from then on takes as long as a tree may be large, and not as long as an image is.
+//! They are checked as soon as a part is decoded, before anything in it is compared with anything else. So the checks
+//! that follow take time in proportion to the largest tree, not to the length of the image.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,13 +13,13 @@ use crate::lock::MAX_LOCKS;
 use crate::process::Mapped;
 use crate::system::{Thing, MAX_MARKS, MAX_THREADS_EACH, MAX_TREE};
 
-/// How many there are of each thing.
+/// The number of things of each kind.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) processes: usize,
     pub(super) tasks: usize,
     pub(super) memories: usize,
-    /// Files that the memory which maps most of them maps.
+    /// Files mapped by the memory that maps most files.
     pub(super) mapped: usize,
     pub(super) contexts: usize,
     pub(super) actions: usize,
@@ -31,7 +31,7 @@ pub(super) struct Counts {
     pub(super) pipes: usize,
     pub(super) epolls: usize,
     pub(super) watches: usize,
-    /// Sockets, and those among them that wait at one and whose other end is gone.
+    /// All sockets, and those that wait to be accepted and whose other end is closed.
     pub(super) sockets: usize,
     pub(super) left: usize,
     pub(super) rights: usize,
@@ -42,13 +42,13 @@ pub(super) struct Counts {
     pub(super) inotifies: usize,
     pub(super) marks: usize,
     pub(super) places: usize,
-    /// Shared memories, sets of semaphores and queues of messages.
+    /// Shared memories, semaphore sets and message queues.
     pub(super) ipc: [usize; 3],
     pub(super) undo: usize,
 }
 
 impl Counts {
-    /// Those of a part.
+    /// The counts of a part.
     pub(super) fn of(saved: &Saved) -> Self {
         let rights = saved.sockets.iter().flat_map(|socket| &socket.rights);
         let watches = saved.epolls.iter().map(|(_, watches)| watches.len());
@@ -92,17 +92,18 @@ impl Counts {
     }
 }
 
-/// Shared memories, sets and queues.
+/// The numbers of shared memories, semaphore sets and message queues.
 pub(super) fn of_ipc(ipc: &Ipc) -> [usize; 3] {
     let (memories, sets) = (ipc.memories.values(), ipc.sets.values());
     [memories.count(), sets.count(), ipc.queues.values().count()]
 }
 
-/// The sockets that wait to be accepted and that nobody has connected any more, and where they stand, those that came
-/// first first: whoever connects pays for that until it is accepted, so there can be more of them than a tree may have.
+/// The sockets that wait to be accepted and whose other end is closed, with their place in the order of arrival. A
+/// connection counts for the connecting process until it is accepted, so there can be more of these than a tree may
+/// have.
 pub(super) fn left_behind(sockets: &[SavedSocket]) -> BTreeMap<u64, usize> {
     let waiting = sockets.iter().flat_map(|one| &one.socket.ready);
-    // An image may claim any number of them.
+    // A hostile image may claim any number of them.
     let waiting = waiting.take(Thing::Socket.most_of_all());
     let mut places: BTreeMap<u64, usize> = waiting.copied().zip(0..).collect();
     for one in sockets.iter().filter(|one| one.socket.peer.is_some()) {
@@ -111,14 +112,14 @@ pub(super) fn left_behind(sockets: &[SavedSocket]) -> BTreeMap<u64, usize> {
     places
 }
 
-/// What there is too much of, in a sentence.
+/// A sentence that names the first count above its bound.
 pub(super) fn excess(counts: &Counts) -> Option<String> {
     let tasks = counts.tasks;
     let things = |thing: Thing| thing.most_of_one();
     let bounds = [
         ("processes", counts.processes, MAX_TREE),
         ("threads", tasks, MAX_THREADS_EACH),
-        // Each of these is some task's.
+        // Each of these belongs to at least one task.
         ("memories", counts.memories, tasks),
         ("files that a program maps", counts.mapped, Mapped::MOST),
         ("places in the file system", counts.contexts, tasks),
@@ -143,7 +144,7 @@ pub(super) fn excess(counts: &Counts) -> Option<String> {
             counts.sockets - counts.left.min(counts.sockets),
             things(Thing::Socket),
         ),
-        // What there is beyond that is left out when it is restored.
+        // Sockets beyond the limit of a tree are left out at the restore.
         (
             "sockets and connections that wait",
             counts.sockets,

@@ -1,8 +1,9 @@
-//! What the part of an image must obey before anything is made of it: all that the calls rely on, and every number by which
-//! one thing names another.
+//! Checks on the part of an image before anything is made of it: everything that the calls rely on, and every number by
+//! which one thing names another.
 //!
-//! How many there are of each thing is settled before ([`super::bounds`]). What is checked here takes as long as the lists are,
-//! but for a logarithm: nobody has a turn meanwhile, so no list is gone through for each element of another one.
+//! The counts have been bounded before ([`super::bounds`]). The checks take time in proportion to the lengths of the
+//! lists, times a logarithm at most: programs have no turn meanwhile, so no list is searched for each element of
+//! another one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use linux_raw_sys::general as linux;
@@ -24,7 +25,7 @@ use crate::socket::{Family, Socket, State, Style, MAX_RIGHTS};
 use crate::system::{MAX_THREADS, MAX_TREE};
 use crate::trace::MAX_ENDS;
 
-/// Which of the things of a list are named by something.
+/// The elements of a list that some reference names.
 struct Used(alloc::vec::Vec<bool>);
 
 impl Used {
@@ -32,7 +33,7 @@ impl Used {
         Used(alloc::vec![false; list.len()])
     }
 
-    /// The one with this number is named; `None` if there is none.
+    /// Marks the element with this number as named; `None` if there is none.
     fn name(&mut self, number: u32) -> Option<()> {
         *self.0.get_mut(number as usize)? = true;
         Some(())
@@ -43,7 +44,7 @@ impl Used {
     }
 }
 
-/// Checks all of it.
+/// Makes all checks; `None` or a failed check means that the part is inconsistent.
 pub(super) fn check(saved: &Saved) -> Option<()> {
     let processes = processes_are_sound(saved) && numbers_are_sound(saved);
     let memories = saved.memories.iter().all(memory_is_sound) && objects_are_sound(saved)?;
@@ -70,7 +71,7 @@ pub(super) fn check(saved: &Saved) -> Option<()> {
     sound.then_some(())
 }
 
-/// Whether this can be the number of a task or group.
+/// Whether this can be the number of a task, process group or session.
 const fn is_number(number: u32) -> bool {
     number != 0 && number <= i32::MAX as u32
 }
@@ -87,7 +88,7 @@ fn memory_is_sound(m: &Memory) -> bool {
         && [m.args, m.environment].into_iter().all(strings_are_sound)
 }
 
-/// Whether strings of a program can be at this place, of so many bytes.
+/// Whether the strings of a program can have this address and length.
 fn strings_are_sound((start, length): (u64, u64)) -> bool {
     let end = start.checked_add(length);
     end.is_some_and(|end| end <= memory::END)
@@ -96,7 +97,8 @@ fn strings_are_sound((start, length): (u64, u64)) -> bool {
 fn processes_are_sound(saved: &Saved) -> bool {
     let all = &saved.processes;
     let parents = all.iter().enumerate().all(|(n, process)| {
-        // Who has ended has no children, and nobody waits for what has no parent.
+        // A process that has ended has no children, and one without a parent is waited for by no process, so it has not
+        // ended.
         process.parent.is_none_or(|parent| {
             n > 0 && (parent as usize) < n && all[parent as usize].ended.is_none()
         }) && (process.ended.is_none() || n > 0 && process.parent.is_some())
@@ -136,8 +138,8 @@ fn process_is_sound(saved: &SavedProcess) -> bool {
         })
 }
 
-/// Whether no two tasks, and no two processes, have the same number, but for the first tasks of processes, of which each has
-/// one at most ([`tasks_are_sound`]).
+/// Whether the numbers of processes and tasks are distinct, except that the first task of a process has the process's
+/// number. That a process has at most one such task is checked in [`tasks_are_sound`].
 fn numbers_are_sound(saved: &Saved) -> bool {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let own = |task: &&SavedTask| {
@@ -153,7 +155,7 @@ fn numbers_are_sound(saved: &Saved) -> bool {
     all.all(|number| numbers.insert(number)) && saved.foreground.is_none_or(is_number)
 }
 
-/// Whether a thread can be there.
+/// Whether a thread can be at this address of the control segment.
 const fn is_place(place: u64) -> bool {
     place == CONTROL_THREAD
         || CONTROL_THREADS <= place
@@ -161,14 +163,15 @@ const fn is_place(place: u64) -> bool {
             && place.is_multiple_of(abi::OBJECT_SIZE)
 }
 
-/// Whether all tasks are of a process that lives, all threads of one share what they must, and nothing is nobody's.
+/// Whether all tasks belong to living processes, the tasks of a process share what they must share, and every memory,
+/// table, context and set of actions belongs to a task.
 fn tasks_are_sound(saved: &Saved) -> Option<bool> {
     let mut memories = Used::none(&saved.memories);
     let mut tables = Used::none(&saved.tables);
     let mut contexts = Used::none(&saved.contexts);
     let mut actions = Used::none(&saved.actions);
     let mut places = BTreeSet::new();
-    // Memory and actions, and the tasks, of each process.
+    // By process: its memory, its actions and the number of its tasks.
     let mut common: BTreeMap<u32, (u32, u32, usize)> = BTreeMap::new();
     let mut firsts = BTreeSet::new();
     for task in &saved.tasks {
@@ -194,7 +197,7 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
             return Some(false);
         }
     }
-    // The first task of a process has its number; if that has ended, there is its place.
+    // The first task of a process has the process's number; if it has ended, the process has the place of its thread.
     for (n, process) in (0u32..).zip(&saved.processes) {
         let tasks = common.get(&n);
         if tasks.is_some() != process.ended.is_none() {
@@ -210,11 +213,11 @@ fn tasks_are_sound(saved: &Saved) -> Option<bool> {
         }
     }
     let named = memories.are_all() && tables.are_all() && contexts.are_all() && actions.are_all();
-    // The root is in the first memory.
+    // The root process has the first memory.
     Some(named && common.get(&0).is_some_and(|(memory, ..)| *memory == 0))
 }
 
-/// Whether who traces a task lives, and is another process.
+/// Whether the tracer of a task is a living other process; if the task is about to leave its tracer, any process.
 fn trace_is_sound(saved: &Saved, task: &SavedTask) -> bool {
     task.trace.as_ref().is_none_or(|(tracer, trace)| {
         let process = saved.processes.get(*tracer as usize);
@@ -226,10 +229,10 @@ fn trace_is_sound(saved: &Saved, task: &SavedTask) -> bool {
 fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
     let word = |(address, _, waiter): &(u64, u64, crate::futex::Waiter)| {
         let is_there = match waiter.locks {
-            // It, or others of the tree, may have the word mapped no more, or not to be read, since it waits: nobody
-            // reads the word on its behalf.
+            // Since it began to wait, tasks of the tree may have unmapped the word or made it unreadable. That is
+            // harmless: the word is not read on the task's behalf.
             None => *address < memory::END,
-            // A lock with an owner is in the own memory, where its owner's end changes it.
+            // A lock with an owner is in private memory, where the end of its owner changes it.
             Some(_) => task.waits_in.is_none() && memory.areas.allows(*address, 4, memory::READ),
         };
         address.is_multiple_of(4)
@@ -245,7 +248,8 @@ fn task_is_sound(task: &SavedTask, memory: &Memory) -> bool {
         && is_place(task.place)
 }
 
-/// Whether all descriptors have a description, and all descriptions somebody who has them.
+/// Whether all descriptors name an existing description, and every description has an owner: a descriptor, a message on
+/// its way, or a memory object.
 fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
     let mut used = Used::none(&saved.descriptions);
     for table in &saved.tables {
@@ -270,8 +274,8 @@ fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
     Some(used.are_all())
 }
 
-/// Whether each memory object is shown by some memory, each file has one at most, what is sealed is written by nobody,
-/// and whoever names one names one that there is.
+/// Whether each memory object is mapped by a memory or shared memory, each file has one object at most, sealed files
+/// are not mapped writably, and all references to objects name existing ones.
 fn objects_are_sound(saved: &Saved) -> Option<bool> {
     let objects = &saved.objects;
     let number = |id: u64| {
@@ -294,8 +298,8 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
     let sealed = saved.memfds.iter();
     let sealed = sealed.filter(|(_, memfd)| memfd.seals & linux::F_SEAL_WRITE != 0);
     let sealed: BTreeSet<u64> = sealed.map(|(ino, _)| *ino).collect();
-    // Whoever is passed the file relies on nobody changing it. `F_SEAL_FUTURE_WRITE` leaves mappings as they are that were there before, so
-    // those of an image may be written to.
+    // A process that was passed a sealed file relies on its content. `F_SEAL_FUTURE_WRITE` leaves earlier mappings
+    // writable, so those of an image may be.
     let areas = saved.memories.iter().flat_map(|memory| memory.areas.list());
     let written = areas.filter(|area| area.may_become_writable());
     let written: BTreeSet<u64> = written.filter_map(memory::Area::object).collect();
@@ -319,7 +323,7 @@ fn objects_are_sound(saved: &Saved) -> Option<bool> {
     Some(known && used.are_all() && objects.iter().all(SavedObject::is_sound))
 }
 
-/// Whether what there is of System V IPC makes sense, and whoever names something of it names something that there is.
+/// Whether the System V IPC of the tree is consistent, and all references to it name existing things.
 fn ipc_is_sound(saved: &Saved) -> bool {
     let undo = || saved.processes.iter().flat_map(|process| &process.undo);
     let waits = || saved.tasks.iter().filter(|task| task.awaits.is_some());
@@ -349,7 +353,7 @@ fn ipc_is_sound(saved: &Saved) -> bool {
         && saved.tasks.iter().all(&mut wait_is_sound)
 }
 
-/// Whether each program is executed by some memory, and known once.
+/// Whether each program is executed by some memory and listed once.
 fn programs_are_sound(saved: &Saved) -> Option<bool> {
     let mut used = Used::none(&saved.programs);
     for number in saved.executed.iter().flatten() {
@@ -369,7 +373,7 @@ fn pipes_are_sound(saved: &Saved) -> bool {
         && ends == known
         && saved.pipes.iter().all(|(_, capacity, _, bytes)| {
             let capacity = *capacity as usize;
-            // Between these are those that were restored where no more could be large.
+            // Capacities in between are those of pipes that were restored when the payer could have no more large ones.
             (PIPE_BUF..=PIPE_CAPACITY).contains(&capacity)
                 && capacity.is_multiple_of(PIPE_BUF)
                 && bytes.len() <= capacity
@@ -380,7 +384,7 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
     let kind = match &d.kind {
         Kind::Text(reading) => reading.is_sound(),
         Kind::Directory { pending, .. } => {
-            // What has not been handed out is the rest of one list of the file system.
+            // The pending entries are the rest of one reply of the file system.
             let rooms = pending.iter().map(|entry| ENTRY_HEAD + entry.name.len());
             rooms.sum::<usize>() <= ENTRIES_ROOM
                 && pending
@@ -392,17 +396,17 @@ fn is_sound(saved: &Saved, d: &Description) -> bool {
             .epolls
             .binary_search_by_key(id, |epoll| epoll.0)
             .is_ok(),
-        // Looked at together.
+        // These are checked together with their lists.
         Kind::Socket { .. } | Kind::Pipe { .. } | Kind::Pty { .. } | Kind::Inotify { .. } => true,
         Kind::Folder(folder) => folder.is_sound(),
-        // What nobody can hold back is not to be read away.
+        // `SIGKILL` and `SIGSTOP` must not be taken by reading them.
         Kind::Signals { mask, .. } => mask & UNBLOCKABLE == 0,
         Kind::File { .. } | Kind::Device(_) => true,
     };
     kind && d.offset <= MAX_OFFSET && d.owner.as_ref().is_none_or(|owner| owner.is_sound())
 }
 
-/// Whether each instance of `epoll` has one description.
+/// Whether each instance of `epoll` has exactly one description.
 fn epolls_are_sound(saved: &Saved) -> bool {
     let instances = saved.descriptions.iter().filter_map(|d| match d.kind {
         Kind::Epoll { id } => Some(id),
@@ -414,7 +418,7 @@ fn epolls_are_sound(saved: &Saved) -> bool {
         && distinct.len() == saved.epolls.len()
 }
 
-/// Whether each socket is open or waits at one that is open to be accepted, once, and the ends of connections name each other.
+/// Whether each socket is open or waits once at an open listening socket, and the ends of connections name each other.
 fn sockets_are_sound(saved: &Saved) -> bool {
     let all: BTreeMap<u64, &Socket> = saved.sockets.iter().map(|s| (s.id, &s.socket)).collect();
     let open = saved.descriptions.iter().filter_map(|d| match d.kind {
@@ -425,7 +429,7 @@ fn sockets_are_sound(saved: &Saved) -> bool {
     let mut places: alloc::vec::Vec<u64> = open.chain(waiting).collect();
     places.sort_unstable();
     let once = places.iter().eq(all.keys());
-    // Where a connection waits no other one does. So who has it has a description, and it goes when that does.
+    // A waiting connection has no connections waiting at it. So its listener has a description, and ends with that.
     let takes = |listener: &Socket, id: &u64| {
         all.get(id).is_some_and(|end| {
             end.state == State::Connected
@@ -458,7 +462,7 @@ fn sockets_are_sound(saved: &Saved) -> bool {
         && saved.sockets.iter().all(rights_are_sound)
 }
 
-/// Whether descriptors are on their way in messages that there are, in their order.
+/// Whether descriptors on their way belong to existing messages, in the order of these.
 fn rights_are_sound(saved: &SavedSocket) -> bool {
     let rights = &saved.rights;
     let messages = saved.socket.queue.len();
@@ -469,7 +473,7 @@ fn rights_are_sound(saved: &SavedSocket) -> bool {
         })
 }
 
-/// Whether each lock is somebody's who has the file open, and none is in the way of another one.
+/// Whether the owner of each lock has the file open, and no two locks conflict.
 fn locks_are_sound(saved: &Saved) -> bool {
     let locks = &saved.locks;
     let apart =
@@ -491,10 +495,10 @@ const fn lock_is_sound(lock: &SavedLock) -> bool {
     is_place && is_number(lock.number)
 }
 
-/// Whether who has locks on a file has it open.
+/// Whether the owners of locks on a file have it open.
 fn owners_have_files(saved: &Saved) -> bool {
     let ino = |number: u32| saved.descriptions.get(number as usize)?.ino();
-    // Which tables are to have which files open.
+    // Pairs of a table and a file that it must have open.
     let mut wanted: BTreeSet<(u32, u64)> = BTreeSet::new();
     let of_descriptions = saved.locks.iter().all(|lock| match lock.owner {
         SavedOwner::Files(table) => {
@@ -527,7 +531,7 @@ fn memfds_are_sound(saved: &Saved) -> bool {
             .all(|(ino, memfd)| open.contains(ino) && memfd.is_sound())
 }
 
-/// Whether each pseudo-terminal has an end that is open, and no two are seen as the same one.
+/// Whether each pseudo-terminal has an open end, and no two have the same visible number.
 fn ptys_are_sound(saved: &Saved) -> bool {
     let ends = saved.descriptions.iter().filter_map(|d| match d.kind {
         Kind::Pty { id, .. } => Some(id),

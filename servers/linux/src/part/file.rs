@@ -1,4 +1,4 @@
-//! The files that a tree has open.
+//! The open files of a tree in an image.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -23,36 +23,37 @@ pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Most bytes of files with names that are saved of a tree.
 pub const MAX_CARRIED: u64 = 3 << 20;
 
-/// When a file was read and when it was written, in nanoseconds.
+/// Access time and modification time of a file, in nanoseconds.
 type Times = (u64, u64);
 
-/// An open file.
+/// An open file in an image.
 #[derive(Serialize, Deserialize)]
 pub(super) enum SavedFile {
-    /// It has this path.
+    /// Only its path is saved.
     Named(String),
-    /// It has this path, and it is in the image, too. It was open to be written: then it is again what it was.
+    /// Its path and its content are saved. If it was open for writing, the restore makes it what it was.
     Carried {
         path: String,
         written: bool,
         mode: u32,
-        /// When it was read and written.
+        /// Access and modification time.
         times: Times,
         contents: Vec<u8>,
     },
-    /// It has no name any more.
+    /// It has no name any more; its content is saved.
     Unlinked { mode: u32, contents: Vec<u8> },
 }
 
-/// Files that an image names and does not have, by path: as they are while the tree stands still.
+/// Size and modification time of files that an image names without their content, by path, as they are while the tree
+/// is stopped; `None` for what is not a regular file.
 #[derive(Debug, Default)]
 pub(super) struct Known(BTreeMap<String, Option<(u64, u64)>>);
 
-/// Most of them that are told.
+/// Most files that are kept.
 const MAX_KNOWN: usize = 1024;
 
 impl Known {
-    /// A file that is only named has these attributes.
+    /// Notes the attributes of a file of which only the path is saved.
     fn learn(&mut self, path: &str, attr: &Attr) {
         let is_file = attr.mode & mode::TYPE == mode::FILE;
         if self.0.len() < MAX_KNOWN && (!self.0.contains_key(path) || is_file) {
@@ -61,12 +62,12 @@ impl Known {
         }
     }
 
-    /// Whether it has been looked for the file with this path, or need not be.
+    /// Whether the file with this path was looked up, or need not be.
     pub(super) fn has(&self, path: &str) -> bool {
         self.0.len() >= MAX_KNOWN || self.0.contains_key(path)
     }
 
-    /// Looks for the file with this path. If that has to be waited for nothing is known yet.
+    /// Looks up the file with this path. If the host has to wait, nothing is noted.
     pub(super) fn look_for(&mut self, host: &mut dyn Host, path: &str) {
         let request = Request::Stat {
             path: path.to_string(),
@@ -80,12 +81,12 @@ impl Known {
         self.learn(path, &attr);
     }
 
-    /// About how many bytes of memory they take.
+    /// Approximate memory of these entries in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.0.keys().map(|path| 96 + path.len() as u64).sum()
     }
 
-    /// All of them, by rising path. Nothing is known any more then: there is memory for one copy of the paths.
+    /// Takes all files, by rising path. The entries are removed, so that there is memory for one copy of the paths.
     pub(super) fn take(&mut self) -> Vec<Named> {
         let files = core::mem::take(&mut self.0).into_iter();
         let files = files.filter_map(|(path, facts)| {
@@ -101,9 +102,9 @@ impl Known {
 }
 
 impl SavedFile {
-    /// What is saved of the file with this inode number, which may be written, and on which something of this kind is open.
-    /// `carried` is for a file that is to be in the image: so many bytes may still be. What is known of one that is not
-    /// gets `known`.
+    /// Saves the file with this inode number, on which a description of this kind is open; `written` says whether one
+    /// may write it. `carried` is the number of bytes that may still be put into the image, if the file's content is to
+    /// be there. The attributes of a file whose content is not saved go to `known`.
     pub(super) fn of(
         host: &mut dyn Host,
         system: &System,
@@ -130,7 +131,7 @@ impl SavedFile {
         let attr = attr?;
         let size = attr.size;
         if attr.mode & mode::TYPE == mode::SYMLINK {
-            // By `O_PATH`.
+            // A symbolic link, opened with `O_PATH`.
             return Ok(SavedFile::Named(path));
         }
         if size > *left {
@@ -151,7 +152,7 @@ impl SavedFile {
         })
     }
 
-    /// About how long it is, encoded.
+    /// Its approximate length in bytes when encoded.
     pub(super) fn length(&self) -> usize {
         match self {
             SavedFile::Named(path) => path.len(),
@@ -160,7 +161,7 @@ impl SavedFile {
         }
     }
 
-    /// Whether it can be a file on which something of this kind is open.
+    /// Whether a description of this kind can be open on it.
     pub(super) fn fits(&self, kind: &Kind) -> bool {
         match self {
             SavedFile::Named(path) => is_path(path),
@@ -176,13 +177,13 @@ impl SavedFile {
     }
 }
 
-/// Whether it is a path as file systems give them: the one way from the root.
+/// Whether this is a path as file systems return it: absolute and without `.` and `..`.
 pub(super) fn is_path(path: &str) -> bool {
     let mut names = path.split('/');
     path::is_sound(path) && names.all(|name| name != "." && name != "..")
 }
 
-/// Attributes of an open file.
+/// The attributes of an open file.
 fn attributes(host: &mut dyn Host, ino: u64) -> Result<Attr, String> {
     match host.fs(&Request::StatIno { ino }, &[], &mut []) {
         Ok((Reply::Attr(attr), _)) => Ok(attr),
@@ -190,18 +191,18 @@ fn attributes(host: &mut dyn Host, ino: u64) -> Result<Attr, String> {
     }
 }
 
-/// Has an open file say that it was read and written at these times.
+/// Sets the access and modification time of an open file.
 fn set_times(host: &mut dyn Host, ino: u64, (atime_ns, mtime_ns): Times) {
     let request = Request::Utimens {
         ino,
         atime_ns,
         mtime_ns,
     };
-    // It is as good without.
+    // A failure does no harm.
     let _ = host.fs(&request, &[], &mut []);
 }
 
-/// What is in an open file with these attributes, which does not say afterwards that it was read: programs see that.
+/// The content of an open file with these attributes. Its access time is set back, because programs can see it.
 fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
     room(host, attr.size)?;
     let ino = attr.ino;
@@ -219,7 +220,7 @@ fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
             _ => return Err("an open file cannot be read".to_string()),
         }
     }
-    // Somebody else may have written meanwhile: that is not to be hidden.
+    // If another program has written meanwhile, setting the times back would hide that.
     let same = attributes(host, ino).is_ok_and(|now| now.mtime_ns == attr.mtime_ns);
     if same {
         set_times(host, ino, (attr.atime_ns, attr.mtime_ns));
@@ -227,7 +228,7 @@ fn read(host: &mut dyn Host, attr: &Attr) -> Result<Vec<u8>, String> {
     Ok(contents)
 }
 
-/// What programs see in an open file: what they have changed where it is mapped is not in the file system yet.
+/// The content of an open file as programs see it: changes in mapped parts may not be in the file system yet.
 fn seen(host: &mut dyn Host, system: &System, attr: &Attr) -> Result<Vec<u8>, String> {
     let mut contents = read(host, attr)?;
     let read = system.read_object(host, attr.ino, 0, &mut contents);
@@ -258,21 +259,20 @@ fn unlinked(
     })
 }
 
-/// Files that are more than files, FIFOs and the names of sockets: an image has only their paths. Where there is nothing
-/// of that name, as in another machine or after the next boot of this one, a new one is made, which goes again if nothing
-/// comes of it.
+/// Special files (FIFOs and names of sockets), of which an image has only the paths. If a path does not exist, as on
+/// another machine or after a reboot, a new file is made, which is removed again if the restore fails.
 #[derive(Default)]
 pub(super) struct New {
-    /// What their permissions lack.
+    /// The umask for new files.
     pub(super) umask: u32,
-    /// Those that were made.
+    /// Paths and inodes of the files that were made.
     made: Vec<(String, u64)>,
-    /// The inodes of empty files that were there and are more than files now.
+    /// Inodes of existing empty files that became special files.
     pub(super) became: Vec<u64>,
 }
 
 impl New {
-    /// Opens one, with these permissions if it has to be made: its inode number, and its mode.
+    /// Opens a special file, or makes it with these permissions; returns its inode number and mode.
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
@@ -284,7 +284,7 @@ impl New {
         }
         let found = host.fs(&opening(path, Flags::default(), 0), &[], &mut []);
         let is_missing = matches!(found, Err(proto::Error::NotFound));
-        // None is on a disk, where it would be a mere file in the next boot.
+        // No special file is on a disk, where it would be an ordinary file after the next boot.
         if !is_missing || is_on_disk(path) {
             return opened(found, path);
         }
@@ -306,7 +306,7 @@ impl New {
         Ok((ino, mode))
     }
 
-    /// Removes those that were made; what was a mere file is one again.
+    /// Removes the files that were made, and makes the existing ones ordinary files again.
     pub(super) fn give_up(self, system: &mut System, host: &mut dyn Host) {
         for (path, ino) in self.made {
             let _ = host.fs(&Request::Unlink { path }, &[], &mut []);
@@ -318,23 +318,23 @@ impl New {
     }
 }
 
-/// Files of an image that are open again.
+/// The files of an image that are open again.
 #[derive(Default)]
 pub(super) struct Opened {
-    /// What an inode number of the image is here.
+    /// Inode numbers here by those of the image.
     files: BTreeMap<u64, u64>,
-    /// Each as often as it is open.
+    /// The inode of each open file, as often as it is open.
     open: Vec<u64>,
-    /// A name that is not to stay: that of a file without one until it is open often enough, or of one that is put back
-    /// until it is complete and has its own.
+    /// A temporary name: of a file without a name until it has been opened for all its descriptions, or of a file that
+    /// is put back until it is complete.
     name: Option<String>,
-    /// Those that had to be made.
+    /// The special files that had to be made.
     pub(super) new: New,
 }
 
 impl Opened {
-    /// Opens a file of the image once for each of those that are open on it and have these numbers among them: at first from 0
-    /// on, and then from where it ended.
+    /// Opens a file of the image for those of its descriptions `on_it` whose indices are in `now`: a first range from
+    /// 0, then further ones from where the last one ended.
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
@@ -343,7 +343,7 @@ impl Opened {
         hint: u32,
     ) -> Result<(), String> {
         let (is_first, is_last) = (now.start == 0, now.end == on_it.len());
-        // It can be a link that is open itself.
+        // With `O_PATH` descriptions only, the file can be a symbolic link.
         let names_only = on_it.iter().all(|open| open.is_path());
         let kinds: Vec<_> = on_it[now].iter().map(|open| &open.kind).collect();
         let known = self.number(*old);
@@ -382,10 +382,10 @@ impl Opened {
                         .make_unlinked(host, (&hint, *mode), contents, is_last && kinds.len() == 1)
                         .map_err(failed)?,
                 };
-                // When it was made it was opened once.
+                // Making the file opened it once.
                 let more = kinds.len() - usize::from(is_first);
                 let opened = self.open_unlinked(host, ino, more);
-                // The name is removed then, whatever comes of it.
+                // The temporary name is removed after the last open, and on failure.
                 let removed = match is_last || opened.is_err() {
                     true => self.remove_name(host),
                     false => Ok(()),
@@ -430,7 +430,8 @@ impl Opened {
         ino.ok_or_else(|| NONSENSE.to_string())
     }
 
-    /// Makes a file with these contents, and opens it: without a name if it is open once, else with one for a while.
+    /// Makes and opens a file with these contents: without a name if it is opened only `once`, else with a temporary
+    /// name.
     fn make_unlinked(
         &mut self,
         host: &mut dyn Host,
@@ -456,7 +457,7 @@ impl Opened {
         write(host, ino, contents).map(|()| ino)
     }
 
-    /// Opens a file that is to have no name, and still has one, so often.
+    /// Opens a file by its temporary name this many times.
     fn open_unlinked(
         &mut self,
         host: &mut dyn Host,
@@ -473,7 +474,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Removes the name of a file that is to have none.
+    /// Removes the temporary name.
     fn remove_name(&mut self, host: &mut dyn Host) -> Result<(), proto::Error> {
         match self.name.take() {
             Some(path) => host.fs(&Request::Unlink { path }, &[], &mut []).map(|_| ()),
@@ -481,22 +482,22 @@ impl Opened {
         }
     }
 
-    /// How many are open.
+    /// The number of opens so far.
     pub(super) fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// Only so many are, after all.
+    /// Forgets all opens but the first `count`.
     pub(super) fn forget_from(&mut self, count: usize) {
         self.open.truncate(count);
     }
 
-    /// What an inode number of the image is here.
+    /// The inode number here for one of the image.
     pub(super) fn number(&self, ino: u64) -> Option<u64> {
         self.files.get(&ino).copied()
     }
 
-    /// Closes all of them.
+    /// Closes all files and removes those that were made.
     pub(super) fn close(mut self, system: &mut System, host: &mut dyn Host) {
         let _ = self.remove_name(host);
         for ino in self.open {
@@ -514,12 +515,12 @@ pub(super) fn opening(path: &str, flags: Flags, mode: u32) -> Request {
     }
 }
 
-/// Opens a path: its inode number, and its mode.
+/// Opens a path; returns inode number and mode.
 pub(super) fn open(host: &mut dyn Host, path: &str) -> Result<(u64, u32), String> {
     open_as(host, path, Flags::default())
 }
 
-/// Fails if there is no directory of this name, in which a process is to be.
+/// Fails unless this path is a directory.
 pub(super) fn is_directory(host: &mut dyn Host, path: &str) -> Result<(), String> {
     let request = Request::Stat {
         path: path.to_string(),
@@ -541,7 +542,7 @@ fn open_as(host: &mut dyn Host, path: &str, flags: Flags) -> Result<(u64, u32), 
     opened(host.fs(&opening(path, flags, 0), &[], &mut []), path)
 }
 
-/// What a file system has answered to who opens this path.
+/// Inode number and mode from the answer to an open of this path.
 fn opened(answer: Result<(Reply, usize), proto::Error>, path: &str) -> Result<(u64, u32), String> {
     match answer {
         Ok((Reply::Opened(attr), _)) => Ok((attr.ino, attr.mode)),
@@ -550,9 +551,10 @@ fn opened(answer: Result<(Reply, usize), proto::Error>, path: &str) -> Result<(u
     }
 }
 
-/// Sees to it that a file is what it was. One that was only read and is there is left as it is; any other takes the place of
-/// what is there when it is complete, so that there never is half of one. Until then `name` is how it is called, for
-/// who gives up meanwhile. Whether what is there is another one, and stays.
+/// Makes a file what it was when the tree was saved. An existing file that was only open for reading is left as it is;
+/// otherwise a new file replaces the existing one by a rename when it is complete, so that there never is half of one.
+/// Until then `name` has the temporary name, which the caller removes if it gives up. Returns whether the existing file
+/// differs and stays.
 fn put_back(
     host: &mut dyn Host,
     (path, written): (&str, bool),
@@ -584,8 +586,8 @@ fn put_back(
     *name = Some(from.clone());
     let written = write(host, ino, contents);
     set_times(host, ino, times);
-    // What is on a disk may not be durable yet, and never become so. Then what had the name keeps it. Nobody is told
-    // what becomes of closing.
+    // On a disk the new content may not be durable yet, and closing reports no errors. So the old file keeps its name
+    // unless the sync succeeds.
     let synced = written.and_then(|()| host.fs(&Request::Sync { ino }, &[], &mut []));
     let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     let to = path.to_string();
@@ -603,7 +605,7 @@ fn put_back(
     moved.map(|()| false).map_err(failed)
 }
 
-/// Makes a directory, and those in which it is, as far as they are not there.
+/// Makes a directory and its missing parents.
 fn make_directories(host: &mut dyn Host, directory: &str) {
     let ends = directory.match_indices('/').map(|(at, _)| at).skip(1);
     for end in ends.chain([directory.len()]) {
@@ -612,14 +614,14 @@ fn make_directories(host: &mut dyn Host, directory: &str) {
     }
 }
 
-/// Whether this and nothing else is in a file.
+/// Whether a file has exactly this content.
 fn is_in(host: &mut dyn Host, ino: u64, contents: &[u8]) -> bool {
     let attr = attributes(host, ino);
     let alike = attr.ok().filter(|attr| attr.size == contents.len() as u64);
     alike.is_some_and(|attr| read(host, &attr).is_ok_and(|found| found == contents))
 }
 
-/// Makes a new file in a directory: its path, and its inode number. A name that is taken belongs to another file, so the next one
+/// Makes a new file in a directory; returns its path and inode number. If a name is taken by another file the next one
 /// is tried.
 fn make(
     host: &mut dyn Host,

@@ -1,8 +1,8 @@
-//! Instances of `inotify` in an image: what they watch, and what has not been read.
+//! Instances of `inotify` in an image: their watches and unread records.
 //!
-//! Files that are watched are named by their paths, as others are; those without a name that somebody of the tree has
-//! open by that. What is not there any more when the tree is restored has been removed meanwhile: who watched it is
-//! told so, as if that had happened before its eyes.
+//! Watched files are named by their paths; files without a name, if a description of the tree has them open, by the
+//! description's inode number. A file that does not exist when the tree is restored has been removed meanwhile: its
+//! watches are told so, as if that had happened during the watch.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -19,24 +19,24 @@ use crate::inotify::{Place, Queue, Watch, EVENTS, HOW};
 use crate::process::{Description, Files, Kind, Shared};
 use crate::system::{Payer, System, MAX_MARKS};
 
-/// What a file that is watched takes while its tree is saved, in descriptors.
+/// Cost of looking up a watched file while its tree is saved, in descriptors (see [`super::STEP`]).
 const MARK: usize = 32;
 
-/// An instance.
+/// An instance in an image.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedInotify {
     pub(super) id: u64,
-    /// The last number of a watch.
+    /// The last watch number.
     last: i32,
-    /// The last number that told one renaming from others: those that come are other ones.
+    /// The last cookie of a renaming; the restored system continues behind it.
     cookie: u32,
-    /// What is to be read.
+    /// The unread records.
     pub(super) queue: Vec<u8>,
-    /// By rising number.
+    /// The watches by rising number.
     pub(super) watches: Vec<SavedMark>,
 }
 
-/// A file that it watches.
+/// A watch in an image.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedMark {
     wd: i32,
@@ -44,30 +44,31 @@ pub(super) struct SavedMark {
     file: Found,
 }
 
-/// Where the file is found.
+/// How the watched file is found again.
 #[derive(Serialize, Deserialize)]
 enum Found {
     Path(String),
-    /// It is a file that has no name, and is open: its inode number, as descriptions name it.
+    /// By its inode number in the descriptions: an open file without a name.
     Open(u64),
-    /// Nowhere.
+    /// Not at all: it does not exist any more.
     Gone,
 }
 
-/// The name that an open file has, or had last, in a directory that is watched: when it loses that, who watches is still told of the file.
+/// The present or last name of an open file in a watched directory. It is saved so that the directory's watches still
+/// get the file's events after it has lost that name.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedPlace {
-    /// The number of the description, rising.
+    /// The number of the description; entries have rising numbers.
     description: u32,
-    /// Instance and number of a watch of the directory.
+    /// Instance and watch number of a watch of the directory.
     directory: (u64, i32),
     name: String,
-    /// It has no name there any more.
+    /// Whether the name has been removed.
     is_gone: bool,
 }
 
 impl SavedInotify {
-    /// Files that it watches which have no name.
+    /// The watched files without a name.
     pub(super) fn nameless(&self) -> impl Iterator<Item = u64> + '_ {
         self.watches.iter().filter_map(|mark| match mark.file {
             Found::Open(ino) => Some(ino),
@@ -85,10 +86,10 @@ impl SavedMark {
     }
 }
 
-/// The paths of files that are watched, as far as they were looked for; nothing for those without one.
+/// Paths of watched files by inode number, as far as they were looked up; `None` for files without a path.
 pub(super) type Paths = BTreeMap<u64, Option<String>>;
 
-/// Looks for the paths of what these instances watch.
+/// Looks up the paths of the files that these instances watch, at most `left` of work (see [`super::STEP`]).
 pub(super) fn find_paths(
     ids: &[u64],
     paths: &mut Paths,
@@ -114,7 +115,7 @@ pub(super) fn find_paths(
             }
             paths.insert(ino, path);
             if ino & ON_DISK != 0 {
-                // What it was asked for need not be kept for the next one.
+                // The answers for this file need not be kept while the next one is looked up.
                 return Err(Refusal::Later);
             }
         }
@@ -122,7 +123,7 @@ pub(super) fn find_paths(
     Ok(())
 }
 
-/// The instances of a tree. `is_nameless` says of which files the image has the content, since they have no name.
+/// The instances of a tree. `is_nameless` tells whether the image has the content of a file without a name.
 pub(super) fn saved(
     ids: &[u64],
     paths: &Paths,
@@ -155,7 +156,7 @@ pub(super) fn saved(
     saved.collect()
 }
 
-/// The names of the open files of a tree of which these instances are told.
+/// The names of the tree's open files in directories that these instances watch.
 pub(super) fn saved_places(
     ids: &[u64],
     descriptions: &[Shared<Description>],
@@ -184,7 +185,7 @@ fn place_of<'a>(description: &Shared<Description>, system: &'a System) -> Option
     system.inotify.place(Rc::as_ptr(description).addr())
 }
 
-/// About how long they are, encoded.
+/// Their approximate length in bytes when encoded.
 pub(super) fn length(
     ids: &[u64],
     descriptions: &[Shared<Description>],
@@ -208,7 +209,7 @@ pub(super) fn length(
     (lengths.sum::<usize>() + names.sum::<usize>()) as u64
 }
 
-/// Whether each instance has one description, and is as there can be one.
+/// Whether each instance has exactly one description and is consistent.
 pub(super) fn are_sound(saved: &Saved) -> bool {
     let ids = saved.descriptions.iter().filter_map(|d| match d.kind {
         Kind::Inotify { id } => Some(id),
@@ -225,7 +226,7 @@ pub(super) fn are_sound(saved: &Saved) -> bool {
         && places_are_sound(saved)
 }
 
-/// The same of names. The instances are sound.
+/// Whether the places are consistent. The instances have been checked.
 fn places_are_sound(saved: &Saved) -> bool {
     let (places, all) = (&saved.places, &saved.inotifies);
     let is_watched = |(id, wd): (u64, i32)| {
@@ -246,7 +247,7 @@ fn places_are_sound(saved: &Saved) -> bool {
         })
 }
 
-/// Whether an instance is as there can be one.
+/// Whether an instance is consistent by itself.
 fn is_sound(one: &SavedInotify) -> bool {
     let mut inos = BTreeSet::new();
     let mut is_found = |file: &Found| match file {
@@ -264,14 +265,15 @@ fn is_sound(one: &SavedInotify) -> bool {
             .all(|mark| mark.asks & !(EVENTS | HOW) == 0 && is_found(&mark.file))
 }
 
-/// Files that are watched again, open once for that: as many as were looked for, and whether each is a directory.
+/// The watched files that are open again, once for their watch, in the order of the watches looked up so far: inode
+/// number and whether it is a directory; `None` if the file was not opened.
 #[derive(Default)]
 pub(super) struct Watched {
     files: Vec<Option<(u64, bool)>>,
 }
 
 impl Watched {
-    /// Opens them, as far as the host does not have to wait: whether all are.
+    /// Opens the watched files until the host has to wait or has opened one on a disk; returns whether all are done.
     pub(super) fn open(&mut self, all: &[SavedInotify], host: &mut dyn Host) -> bool {
         let marks = all.iter().flat_map(|one| &one.watches);
         for mark in marks.skip(self.files.len()) {
@@ -290,14 +292,15 @@ impl Watched {
         true
     }
 
-    /// Closes them.
+    /// Closes the files.
     pub(super) fn close(self, host: &mut dyn Host) {
         for (ino, _) in self.files.into_iter().flatten() {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
     }
 
-    /// Has the instances watch what they watched. `new` are their identities, `number` is what an inode number of the image is here.
+    /// Restores queues and watches of the instances. `new` has their new identities by the old ones, `number` gives the inode number here
+    /// for one of the image.
     pub(super) fn watch_again(
         mut self,
         (all, new): (Vec<SavedInotify>, &BTreeMap<u64, u64>),
@@ -310,7 +313,7 @@ impl Watched {
             let Some(id) = new.get(&one.id).copied() else {
                 continue;
             };
-            // The part was looked at.
+            // The part has been checked, so the queue is valid.
             let queue = Queue::from_bytes(&one.queue).unwrap_or_default();
             system.restore_inotify(id, queue, (one.last, one.cookie));
             for mark in one.watches {
@@ -320,7 +323,7 @@ impl Watched {
                     (None, Found::Open(old)) => number(*old).map(|ino| (ino, false, true)),
                     (None, _) => None,
                 };
-                // One that has two paths is watched once.
+                // If two saved paths lead to one file it is watched once.
                 let Some(file) = file.filter(|file| !system.watches_file(id, file.0)) else {
                     if let Some((ino, _)) = found {
                         let _ = host.fs(&Request::Close { ino }, &[], &mut []);
@@ -343,7 +346,7 @@ impl Watched {
     }
 }
 
-/// Descriptions have the names again that they had. `of` are the tables of the image, `tables` those that were made of them.
+/// Restores the places of descriptions. `of` are the tables of the image, `tables` those made from them.
 pub(super) fn place_again(
     (places, new): (Vec<SavedPlace>, &BTreeMap<u64, u64>),
     of: &[Vec<(u32, bool, u32)>],
@@ -385,7 +388,7 @@ pub(super) fn place_again(
     }
 }
 
-/// Opens what a path names, a symbolic link itself: its inode number, and whether it is a directory.
+/// Opens the file that a path names, not following a symbolic link; returns inode number and whether it is a directory.
 fn open_itself(host: &mut dyn Host, path: &str) -> Option<(u64, bool)> {
     let flags = Flags {
         nofollow: true,
@@ -400,7 +403,7 @@ fn open_itself(host: &mut dyn Host, path: &str) -> Option<(u64, bool)> {
     }
 }
 
-/// Makes the instances, with nothing in them: the new identities by the old ones. Upon an error there are none.
+/// Makes the instances, without watches; returns the new identities by the old ones. On failure none are left.
 pub(super) fn make(
     saved: &mut Saved,
     payer: Payer,
@@ -423,7 +426,7 @@ pub(super) fn make(
     Ok(made)
 }
 
-/// Gives them up again.
+/// Removes the instances again.
 pub(super) fn give_up(made: &BTreeMap<u64, u64>, system: &mut System, host: &mut dyn Host) {
     for id in made.values() {
         system.forget_inotify(host, *id);

@@ -1,19 +1,19 @@
 //! What a checkpoint holds of processes beyond memory, registers and kernel objects.
 //!
-//! The part is that of a *tree*: a process and all that came of it. It is a list of processes and of their tasks, and a
-//! numbered list for each kind of thing that these share: memories, tables of descriptors, places in the file system,
-//! actions of signals, open file descriptions, pipes, instances of `epoll`, sockets, files. Each thing stands in the image once;
-//! whatever has it names it by its number. So what was shared is shared again. Processes that have ended and were not
-//! waited for are among the processes.
+//! The part describes a *tree*: a process and all its descendants. It has a list of processes and of their tasks, and a
+//! numbered list for each kind of thing that these share: memories, descriptor tables, working directories, signal
+//! actions, open file descriptions, pipes, instances of `epoll`, sockets, files. Each thing is in the image once;
+//! references name it by its number. So what was shared is shared again after a restore. Processes that have ended and
+//! were not waited for are among the processes.
 //!
-//! What the tree shares with processes outside of it cannot be saved, and [`save()`] says what that is ([`Refusal`]). What comes
-//! back is hostile input: [`Rebuilding`] believes nothing.
+//! What the tree shares with processes outside of it cannot be saved; [`save()`] names it ([`Refusal`]). An image that
+//! is restored is hostile input: [`Rebuilding`] trusts nothing in it.
 //!
-//! * [`mod@save`]: the tree is taken apart; [`mod@adopt`]: it is put together;
-//! * [`bounds`]: how many there can be of each thing; [`check`]: what an image must obey;
-//! * [`mod@show`]: what is in it, for people;
-//! * [`mod@inotify`]: instances of `inotify`, and what they watch;
-//! * [`mod@file`]: files, which are named by path, since inode numbers mean nothing in another boot.
+//! * [`mod@save`] encodes a tree; [`mod@adopt`] restores it;
+//! * [`bounds`] limits the counts of things; [`check`] has the other checks;
+//! * [`mod@show`] describes the content for people;
+//! * [`mod@inotify`] has instances of `inotify` and their watches;
+//! * [`mod@file`] has files, which are named by path, since inode numbers mean nothing in another boot.
 
 mod adopt;
 mod bounds;
@@ -52,39 +52,39 @@ use crate::trace::Trace;
 use crate::work::Spent;
 use file::SavedFile;
 
-/// The format's version.
+/// Version of the format.
 const VERSION: u32 = 26;
-/// Longest part that is read: as long as a checkpoint can hold.
+/// Most bytes of a part that is read: as many as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
 /// Most files of a tree, and most descriptors of a table.
 const MAX_FILES: u32 = crate::process::MAX_FDS;
-/// A tree takes at most so many times its encoded length, lists that grow included: what takes most is a description,
-/// a byte for each of its words. A list that claims more elements than there are bytes left is believed for so many, and
-/// only one at a time can.
+/// Most bytes of memory per encoded byte of a tree, growing lists included. The worst case is a description, each of
+/// whose words can be encoded in one byte. A list that claims more elements than there are bytes left gets room for as
+/// many elements as bytes are left; only one list at a time can claim that.
 const DECODED: u64 = 80;
-/// What it takes to encode something, in times of its length, and to read it in pieces.
+/// Bytes of memory per encoded byte for encoding a tree and reading it in pieces.
 const ENCODED: u64 = 4;
-/// So much is done at once, in descriptors that are looked at, written, or opened.
+/// Work of one turn, in descriptors that are looked at, written or opened.
 const STEP: usize = 2000;
-/// What a file takes, in descriptors.
+/// Cost of a file, in descriptors.
 const FILE: usize = 64;
-/// What it takes to look for a name, in descriptors.
+/// Cost of looking up a name, in descriptors.
 const LOOK_UP: usize = 32;
-/// Why a tree cannot be saved for want of memory.
+/// The sentence for a tree that cannot be saved for lack of memory.
 const OUT: &str = "memory is out";
-/// Why an image cannot be restored that no tree could have made.
+/// The sentence for an image that no tree could have made.
 const NONSENSE: &str = "its Linux part makes no sense";
 
 #[derive(Serialize)]
 struct Part<'a> {
     version: u32,
-    /// The [`Saved`] tree, encoded: its fields, one behind the other.
+    /// The encoded [`Saved`] tree: its fields, one behind the other.
     tree: Bytes<'a>,
-    /// By inode number, as descriptions name it.
+    /// The open files, by inode number as descriptions name them.
     files: Vec<(u64, SavedFile)>,
 }
 
-/// Bytes that are written in one piece. They are read as a slice.
+/// Bytes that are encoded in one piece and decoded as a slice.
 struct Bytes<'a>(&'a [u8]);
 
 impl Serialize for Bytes<'_> {
@@ -93,105 +93,106 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// A tree without what its open files are. What is written is a tuple of the same fields.
+/// A tree without its open files. It is encoded as a tuple of the same fields.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(Serialize))]
 struct Saved {
-    /// The first one is the root; each stands behind its parent.
+    /// The first process is the root; each one comes behind its parent.
     processes: Vec<SavedProcess>,
     tasks: Vec<SavedTask>,
-    /// In the order of the segments that are saved beside the part.
+    /// In the order of the memory segments that are saved beside the part.
     memories: Vec<Memory>,
     contexts: Vec<Context>,
     actions: Vec<Actions>,
-    /// Tables of descriptors: descriptor, whether `execve` closes it, number of its description.
+    /// Descriptor tables: descriptor, whether `execve` closes it, number of its description.
     tables: Vec<Vec<(u32, bool, u32)>>,
     descriptions: Vec<Description>,
-    /// Identity, capacity, whether there has been a writer, and bytes.
+    /// Identity, capacity, whether it ever had a writer, and content.
     pipes: Vec<(u64, u32, bool, Vec<u8>)>,
-    /// Identity, and what is watched.
+    /// Identity, and watches.
     epolls: Vec<(u64, Vec<SavedWatch>)>,
     sockets: Vec<SavedSocket>,
-    /// The group that has the console, if one was named.
+    /// The foreground group of the console, if one was named.
     foreground: Option<u32>,
-    /// Locks on files, by rising file, owner and place.
+    /// Locks on files, by rising file, owner and start.
     locks: Vec<SavedLock>,
-    /// By inode number, what is kept of the files of `memfd_create`. Each has one description and no name.
+    /// Seals and other data of the files of `memfd_create`, by inode number. Each file has one description and no name.
     memfds: Vec<(u64, Memfd)>,
-    /// Memory objects, by rising identity: in the order of the segments that are saved behind the memories.
+    /// Memory objects by rising identity, in the order of the segments that are saved behind the memories.
     objects: Vec<SavedObject>,
-    /// Pseudo-terminals, by rising identity.
+    /// Pseudo-terminals by rising identity.
     ptys: Vec<SavedPty>,
-    /// Paths of the programs that are executed, rising, and of each memory which one it executes, if that has a name.
+    /// Paths of the executed programs, rising; and for each memory the index of its program, if that has a path.
     programs: Vec<String>,
     executed: Vec<Option<u32>>,
-    /// Instances of `inotify`, by rising identity.
+    /// Instances of `inotify` by rising identity.
     inotifies: Vec<inotify::SavedInotify>,
-    /// Names of open files in directories that are watched.
+    /// Names of open files in watched directories.
     places: Vec<inotify::SavedPlace>,
-    /// System V IPC, if there was some.
+    /// The tree's System V IPC, if it has any.
     ipc: Option<Ipc>,
-    /// Of each place in the file system, whether its directory was there.
+    /// For each context, whether its working directory existed.
     directories: Vec<bool>,
-    /// By how much the date was later than the processes' clock, which stands still until they are restored.
+    /// Date minus the processes' clock in nanoseconds when the tree was saved. The clock stands still until the
+    /// restore.
     date: u64,
 }
 
-/// A process: what the table of all does not find out by itself.
+/// A process: its entry in the table of processes, and those fields of the entry that are not encoded with it.
 #[derive(Serialize, Deserialize)]
 struct SavedProcess {
     process: Process,
-    /// The number of its parent in the list.
+    /// The index of its parent in the list.
     parent: Option<u32>,
-    /// How it has ended, and its name.
+    /// Its status and name, if it has ended.
     ended: Option<(Status, String)>,
-    /// The signal that tells its parent of its end.
+    /// The signal that notifies its parent of its end.
     exit_signal: u32,
-    /// Its parent waits until it has left its memory.
+    /// Whether its parent waits until it has left the memory that both share (`vfork`).
     borrows: bool,
     /// The signal that has stopped it.
     stopped: Option<u32>,
-    /// What its parent has not been told yet.
+    /// A stop or continuation that has not been reported to its parent yet.
     news: Option<News>,
-    /// Where its first thread stands, if the task of that has ended while others go on.
+    /// The place of its first thread in the control segment, if the first task has ended and others live.
     first: Option<u64>,
-    /// The identity of its terminal, if that is a pseudo-terminal.
+    /// The identity of its controlling terminal, if that is a pseudo-terminal.
     terminal: Option<u64>,
-    /// Tasks that it traced and that have ended, of which it has not been told: number and status.
+    /// Tasks that it traced and whose ends have not been reported to it yet: number and status.
     trace_ends: Vec<(u32, Status)>,
-    /// What its end adds to semaphores: set, number, and how much.
+    /// What its end adds to semaphores: set, number of the semaphore, addend.
     undo: Vec<(i32, u16, i16)>,
 }
 
-/// A socket: one that is open, or one that has not been accepted.
+/// A socket that is open, or that waits to be accepted.
 #[derive(Serialize, Deserialize)]
 struct SavedSocket {
     id: u64,
     socket: Socket,
     /// The path of the file that is its name.
     path: Option<String>,
-    /// Whether it is found by its name.
+    /// Whether other sockets can find it by its name.
     is_found: bool,
-    /// Descriptors that are on their way to it: the number of the message in its queue, and their descriptions.
+    /// Descriptors on their way to it: the index of the message in its queue, and the descriptions.
     rights: Vec<(u32, Vec<u32>)>,
 }
 
 /// A lock on a file.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct SavedLock {
-    /// The file, as descriptions name it.
+    /// The file's inode number, as descriptions name it.
     ino: u64,
     owner: SavedOwner,
     /// First and last byte.
     start: u64,
     last: u64,
     exclusive: bool,
-    /// The process that asked for it, as programs see it.
+    /// Number of the process that asked for it, as programs see it.
     number: u32,
 }
 
 impl SavedLock {
-    /// The lock, of this owner.
+    /// The lock with this owner.
     const fn of(&self, owner: Owner) -> Lock {
         Lock {
             owner,
@@ -202,7 +203,7 @@ impl SavedLock {
         }
     }
 
-    /// The lock, with the numbers of owners for the owners.
+    /// The lock with the numbers of its owner in the image instead of its owner.
     const fn numbered(&self) -> Lock {
         self.of(match self.owner {
             SavedOwner::Files(number) => Owner::Files(number as u64),
@@ -212,18 +213,18 @@ impl SavedLock {
     }
 }
 
-/// Who has a lock: see [`crate::lock::Owner`].
+/// The owner of a lock: see [`crate::lock::Owner`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum SavedOwner {
     /// The table of descriptors with this number.
     Files(u32),
     /// The description with this number.
     Description(u32),
-    /// The same, of a whole file.
+    /// The description with this number, for a lock by `flock`.
     Whole(u32),
 }
 
-/// What an instance of `epoll` watches.
+/// A watch of an instance of `epoll`.
 #[derive(Serialize, Deserialize)]
 struct SavedWatch {
     fd: u32,
@@ -232,23 +233,23 @@ struct SavedWatch {
     events: u32,
     data: u64,
     seen: u64,
-    /// Its place among those that may be ready.
+    /// Its position in the ready list.
     place: Option<u32>,
 }
 
 /// A task.
 #[derive(Serialize, Deserialize)]
 struct SavedTask {
-    /// The number of its process in the list.
+    /// The index of its process in the list.
     process: u32,
     /// Its own number as programs see it.
     number: u32,
-    /// What it has, by number.
+    /// The numbers of its memory, descriptor table, context and actions.
     memory: u32,
     files: u32,
     context: u32,
     actions: u32,
-    /// Where its thread is in the control segment of its memory.
+    /// The place of its thread in the control segment of its memory.
     place: u64,
     comm: Vec<u8>,
     signals: Signals,
@@ -256,30 +257,30 @@ struct SavedTask {
     robust: u64,
     clear_at: u64,
     spent: Spent,
-    /// The address of the word at which it waits, how many came before it in all, and how it waits.
+    /// The futex wait: address of the word, order of arrival, and how the task waits.
     waits_at: Option<(u64, u64, Waiter)>,
-    /// The memory object in which that word is, if it is in one: then its address is the place there.
+    /// The memory object that has the word, if one has; the address is then the offset in it.
     waits_in: Option<u64>,
-    /// Who has the lock there, for which it waits: its number as programs see it.
+    /// The owner of the lock that it waits for, by its number as programs see it.
     owner: Option<u32>,
-    /// Who traces it, by the number in the list, and what is kept of that.
+    /// The index of its tracer in the list, and the state of the trace.
     trace: Option<(u32, Trace)>,
-    /// What it waits for of System V IPC.
+    /// The System V IPC for which it waits.
     awaits: Option<ipc::Wait>,
 }
 
-/// Why a tree cannot be saved, or its files not be opened.
+/// Why a tree cannot be saved or restored, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// For this reason.
+    /// This sentence says why.
     Because(String),
-    /// It has this parent, and so is no tree.
+    /// Its parent, which is this process, is not saved with it.
     Parent(Pid),
     /// It shares this with another process: see [`Common`].
     Shared(String),
-    /// Not yet: of its files one more is there now, or one is waited for ([`Gathered`]).
+    /// Not yet: a file on a disk is waited for, or one has been read or opened ([`Gathered`]).
     Later,
-    /// Not yet: there is more to look at, when others have had a turn.
+    /// Not yet: there is more to do when other programs have had a turn.
     Turn,
 }
 
@@ -296,8 +297,8 @@ impl From<&str> for Refusal {
 }
 
 impl Refusal {
-    /// The sentence for people. `name` says name and number of the other process, if it is known, and `is_elsewhere`
-    /// that it is in another tree: whoever names both has them in one image, each by itself.
+    /// The sentence for people. `name` is the name and number of the other process, if it is known; `is_elsewhere` says
+    /// that this process is in another tree, so that naming both for one image does not help.
     #[must_use]
     pub fn sentence(&self, name: &str, is_elsewhere: bool) -> String {
         match self {
@@ -314,7 +315,7 @@ impl Refusal {
     }
 }
 
-/// Asks for memory for what is saved.
+/// Reserves memory for saving.
 fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
     host.room(bytes).map_err(|_| OUT.to_string())
 }
