@@ -272,7 +272,7 @@ const fn system_of(ino: u64) -> usize {
 }
 
 impl Inotifies {
-    /// Whether nobody watches any file.
+    /// Whether no file is watched.
     #[must_use]
     #[inline(always)]
     pub fn is_unwatched(&self) -> bool {
@@ -285,7 +285,7 @@ impl Inotifies {
         self.asked[on_disk as usize].marks > 0
     }
 
-    /// Those of `events` that some watch of a directory on this file system asks for.
+    /// The events among `events` that some watch of a directory on this file system asks for.
     #[must_use]
     pub const fn of_children(&self, on_disk: bool, events: u32) -> u32 {
         self.asked[on_disk as usize].events & events

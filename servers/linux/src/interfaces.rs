@@ -236,7 +236,7 @@ impl Interfaces {
             .find(|interface| interface.name.as_bytes() == name)
     }
 
-    /// All routes: the default route, then those of IPv4 and those of IPv6, in each family the main table first.
+    /// All routes: the default route, then the routes of IPv4, then those of IPv6, in each family the main table first.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let mut all = Vec::new();

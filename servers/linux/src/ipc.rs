@@ -225,7 +225,7 @@ impl<T: Owned> Things<T> {
         found.map(|(_, one)| one).ok_or(EINVAL)
     }
 
-    /// The same, to be changed.
+    /// The thing with this identifier, to be changed. Errors: `EINVAL`.
     pub fn get_mut(&mut self, id: i32) -> Result<&mut T, Errno> {
         let id = u32::try_from(id).map_err(|_| EINVAL)?;
         let found = self.all.get_mut(&(id % INDEXES));
@@ -589,11 +589,11 @@ impl Wait {
 /// The System V IPC of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipc {
-    /// Semaphore sets.
+    /// Shared memory.
     pub memories: Things<Memory>,
-    /// Message queues.
+    /// Semaphore sets.
     pub sets: Things<Set>,
-    /// Queues of messages.
+    /// Message queues.
     pub queues: Things<Queue>,
     /// What is added to semaphores when a process ends (`SEM_UNDO`), by process, set and number.
     #[serde(skip)]

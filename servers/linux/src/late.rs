@@ -6,8 +6,8 @@
 //! once.
 //!
 //! * The requests of a call are forgotten when the call is done. What it has opened stays open until then, even if it
-//!   has closed it: the close is done at the end, and skipped by the attempts before. If its task ends first, all that
-//!   it has opened has to be closed ([`Late::forget`]).
+//!   has closed it: only the last attempt's close takes effect. If its task ends first, all that it has opened has to
+//!   be closed ([`Late::forget`]).
 //! * A call that reads, writes or lists a file holds the file until the call is done or its process is stopped, and
 //!   other calls that want to do so wait: the position at which the next one begins depends on where this one ends.
 //! * There are no circles of waiting calls. A call that would close a circle gives up the files that it holds: others

@@ -11,9 +11,8 @@
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
 //! * [`socket`] has sockets, [`outside`] those that reach other machines, [`node`] sockets' names in the file system
-//!   and FIFOs, [`interfaces`] the network interfaces and routes;
-//!   [`epoll`] has the watches of descriptors, [`inotify`] those of files; [`job`] is job control;
-//!   [`pty`] has pseudo-terminals; [`futex`] the wait queues of memory words.
+//!   and FIFOs, [`interfaces`] the network interfaces and routes; [`epoll`] has the watches of descriptors, [`inotify`]
+//!   those of files; [`job`] is job control; [`pty`] has pseudo-terminals, [`futex`] the wait queues of memory words.
 //! * [`ipc`] has System V IPC; [`memory`] is the list of mapped areas, [`object`] the pages that several processes map;
 //!   [`lock`] has locks on files, [`busy`] the files that are executed or open; [`exec`] loads programs, [`native`] has
 //!   native ones started; [`signal`] delivers signals; [`path`], [`special`] and [`proc`] know the names that are not

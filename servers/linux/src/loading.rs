@@ -142,7 +142,7 @@ impl Strings {
             {
                 return Err(E2BIG.into());
             }
-            // The strings are copied several times on their way to the new stack.
+            // Includes room for later copies of the strings, the whole initial stack among them.
             c.h.room(6 * (string.len() as u64 + 64))?;
             list.bytes.extend_from_slice(&string);
             list.ends.push(with as u32);

@@ -124,7 +124,7 @@ pub struct Area {
     pub end: u64,
     /// Protection.
     pub prot: Prot,
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
     /// The slot of its mapping, or [`NO_SLOT`] if its protection allows no access.
     pub slot: u32,
@@ -594,7 +594,7 @@ impl Areas {
     }
 }
 
-/// Appends an area, merging it with the last one if both differ in range and slot only.
+/// Appends an area, merging it with the last one if the two are adjacent and have the same protection and kind.
 fn push(list: &mut Vec<Area>, area: Area) {
     if let Some(last) = list.last_mut() {
         if last.end == area.start && last.prot == area.prot && last.kind == area.kind {

@@ -84,7 +84,7 @@ fn stream(c: &mut Caller, fd: u32) -> Result<Stream> {
     let output = fd > 0;
     Ok(match kind {
         Kind::Device(Device::Null) => Stream::Same(Stdio::Null),
-        // Console input goes to the foreground job, which is the caller's, so the program needs no stream for it.
+        // Console input belongs to the foreground job, which is the caller's, so the program gets none of it.
         Kind::Device(Device::Console) if !output => Stream::Same(Stdio::Null),
         Kind::Device(Device::Console) => Stream::Same(Stdio::Console),
         Kind::File { ino } if output || offset == 0 => {

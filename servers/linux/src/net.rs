@@ -363,8 +363,9 @@ impl Net {
         self.end(link, false);
     }
 
-    /// Ends the session that has been without sockets longest if more than [`IDLE`] are. The network server divides its
-    /// resources by session, so a payer must not get a second session while its first one lives.
+    /// Ends the session that has been without sockets longest if more than [`IDLE`] have none. The others are kept
+    /// because the network server divides its resources by session: a payer with a new session for each socket would
+    /// get more than its share.
     fn forget_idle(&mut self) {
         let all = self.sessions.iter();
         let idle = || {

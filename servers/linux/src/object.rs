@@ -462,8 +462,7 @@ impl System {
             Some(File { ino, description })
         });
         let ino = file.as_ref().map(|file| file.ino);
-        // Shared writable mappings of files on a disk are refused: writing them back would make the whole server wait
-        // for the disk.
+        // Files on a disk have no memory objects: writing one back would make the whole server wait for the disk.
         if ino.is_some_and(|ino| ino & ON_DISK != 0) {
             return Err(EIO);
         }
@@ -588,7 +587,7 @@ impl System {
         }))
     }
 
-    /// Replaces the bytes that were read from a file at `offset` by those that its object has.
+    /// Replaces bytes that were read from a file at `offset` by the bytes of its object, where the object has any.
     pub fn read_object(
         &self,
         host: &mut dyn Host,

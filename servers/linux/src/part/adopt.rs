@@ -449,8 +449,8 @@ impl Rebuilding {
     }
 }
 
-/// Shifts absolute deadlines, because the date is now later, compared with the clock of the processes, than when the
-/// tree was saved.
+/// Adjusts timers that are set to a date, because the date minus the clock of the processes has changed since the tree
+/// was saved.
 fn keep_dates(saved: &mut Saved, now: u64, date: u64) {
     let later = date.wrapping_sub(saved.date).cast_signed();
     for process in &mut saved.processes {
@@ -648,8 +648,8 @@ fn find_node(
     made.map(|()| ino)
 }
 
-/// What exists before the descriptor tables are made: the memory objects by their old identities, the reserved ports, and
-/// the files made for sockets and FIFOs.
+/// What exists before the descriptor tables are made: the memory objects by their old identities, the reserved ports,
+/// and the files made for sockets and FIFOs.
 type Things<'a> = (&'a mut BTreeMap<u64, Rc<Use>>, &'a [Port], &'a mut New);
 
 /// Makes the descriptor tables and everything that descriptors refer to. On failure the caller closes the descriptors

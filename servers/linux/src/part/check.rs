@@ -274,8 +274,8 @@ fn descriptors_are_sound(saved: &Saved) -> Option<bool> {
     Some(used.are_all())
 }
 
-/// Whether each memory object is mapped by a memory or shared memory, each file has one object at most, sealed files
-/// are not mapped writably, and all references to objects name existing ones.
+/// Whether each memory object is used by an area or by System V shared memory, each file has one object at most, sealed
+/// files are not mapped writably, and all references to objects name existing ones.
 fn objects_are_sound(saved: &Saved) -> Option<bool> {
     let objects = &saved.objects;
     let number = |id: u64| {

@@ -31,7 +31,8 @@ type Times = (u64, u64);
 pub(super) enum SavedFile {
     /// Only its path is saved.
     Named(String),
-    /// Its path and its content are saved. If it was open for writing, the restore makes it what it was.
+    /// Its path and its content are saved. The restore makes it what it was if it was open for writing or does not
+    /// exist.
     Carried {
         path: String,
         written: bool,
@@ -45,7 +46,7 @@ pub(super) enum SavedFile {
 }
 
 /// Size and modification time of files that an image names without their content, by path, as they are while the tree
-/// is stopped; `None` for what is not a regular file.
+/// is stopped; `None` for what is not a regular file or does not exist.
 #[derive(Debug, Default)]
 pub(super) struct Known(BTreeMap<String, Option<(u64, u64)>>);
 
@@ -321,7 +322,7 @@ impl New {
 /// The files of an image that are open again.
 #[derive(Default)]
 pub(super) struct Opened {
-    /// Inode numbers here by those of the image.
+    /// Inode numbers here by inode numbers of the image.
     files: BTreeMap<u64, u64>,
     /// The inode of each open file, as often as it is open.
     open: Vec<u64>,
@@ -333,8 +334,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens a file of the image for those of its descriptions `on_it` whose indices are in `now`: a first range from
-    /// 0, then further ones from where the last one ended.
+    /// Opens a file of the image once for each of its descriptions `on_it` with an index in `now`. The first range of a
+    /// file begins at 0, each further one where the last one ended.
     pub(super) fn open(
         &mut self,
         host: &mut dyn Host,
@@ -551,10 +552,10 @@ fn opened(answer: Result<(Reply, usize), proto::Error>, path: &str) -> Result<(u
     }
 }
 
-/// Makes a file what it was when the tree was saved. An existing file that was only open for reading is left as it is;
-/// otherwise a new file replaces the existing one by a rename when it is complete, so that there never is half of one.
-/// Until then `name` has the temporary name, which the caller removes if it gives up. Returns whether the existing file
-/// differs and stays.
+/// Makes a file what it was when the tree was saved. An existing file stays if it has the same content or was only open
+/// for reading; otherwise a new file takes its name when it is complete, so that there never is half of one. Until then
+/// `name` has the temporary name, which the caller removes if it gives up. Returns whether the existing file differs
+/// and stays.
 fn put_back(
     host: &mut dyn Host,
     (path, written): (&str, bool),

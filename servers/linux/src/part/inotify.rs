@@ -50,7 +50,7 @@ enum Found {
     Path(String),
     /// By its inode number in the descriptions: an open file without a name.
     Open(u64),
-    /// Not at all: it does not exist any more.
+    /// The file does not exist any more.
     Gone,
 }
 
@@ -299,8 +299,8 @@ impl Watched {
         }
     }
 
-    /// Restores queues and watches of the instances. `new` has their new identities by the old ones, `number` gives the inode number here
-    /// for one of the image.
+    /// Restores queues and watches of the instances. `new` has their new identities by the old ones, `number` gives the
+    /// inode number here for one of the image.
     pub(super) fn watch_again(
         mut self,
         (all, new): (Vec<SavedInotify>, &BTreeMap<u64, u64>),

@@ -138,7 +138,7 @@ struct Saved {
     date: u64,
 }
 
-/// A process: its entry in the table of processes, and those fields of the entry that are not encoded with it.
+/// A process: its entry in the table of processes, and what is not encoded with that entry.
 #[derive(Serialize, Deserialize)]
 struct SavedProcess {
     process: Process,
