@@ -73,7 +73,7 @@ impl Watch {
     }
 }
 
-/// An instance.
+/// An instance of `epoll`.
 #[derive(Clone, Debug, Default)]
 struct Instance {
     payer: Payer,
@@ -172,7 +172,7 @@ impl Epolls {
         is_new && instance.list(watch, linux::EPOLLIN)
     }
 
-    /// How many watches of an instance may be ready.
+    /// The length of the ready list of an instance.
     #[must_use]
     pub fn listed(&self, epoll: u64) -> usize {
         self.all.get(&epoll).map_or(0, |i| i.listed.len())

@@ -45,7 +45,7 @@ use crate::wire::Writer;
 const MAX_STRINGS: usize = 1 << 20;
 /// Bytes of arguments and environment that are always allowed, however low the stack limit is.
 const LEAST_STRINGS: u64 = 128 << 10;
-/// Most scripts that name each other as interpreter.
+/// Most scripts in a row of which each is the interpreter of the one before.
 const MAX_SCRIPTS: usize = 4;
 /// Bytes read at a time.
 const CHUNK: usize = proto::MAX_BULK;

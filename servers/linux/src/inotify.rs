@@ -189,7 +189,7 @@ impl Queue {
     }
 }
 
-/// An instance.
+/// An instance of `inotify`.
 #[derive(Clone, Debug, Default)]
 struct Instance {
     payer: Payer,

@@ -357,7 +357,7 @@ pub struct Semaphore {
     pub by: u32,
 }
 
-/// A set of semaphores.
+/// A semaphore set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
     /// Owner and permissions.
@@ -380,7 +380,7 @@ pub struct Message {
     pub text: Vec<u8>,
 }
 
-/// A queue of messages.
+/// A message queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// Owner and permissions.

@@ -61,7 +61,7 @@ pub enum Kind {
     File,
     /// Pages of a memory object ([`crate::object`]).
     Shared {
-        /// The object.
+        /// The identity of the object.
         id: u64,
         /// Added to an address in the area, modulo 2^64, gives the offset in the object: the same for all parts of an
         /// area that is split.

@@ -305,7 +305,7 @@ pub enum Stage {
     Listening,
     /// The request failed with this error, which has not been reported yet.
     Failed(Errno),
-    /// There is no network.
+    /// The request failed because the machine has no network.
     Nowhere,
 }
 
