@@ -1,10 +1,10 @@
-//! Paths.
+//! Joins and normalizes paths as text.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The path from the root: `path` itself when it is absolute, else below `base`. Nothing is
-/// resolved: that is the file system's work.
+/// The absolute path: `path` itself if it is absolute, else `path` below `base`. Resolves nothing: that is the file
+/// system's work.
 #[must_use]
 pub fn join(base: &str, path: &str) -> String {
     if path.starts_with('/') {
@@ -19,8 +19,8 @@ pub fn join(base: &str, path: &str) -> String {
     joined
 }
 
-/// The absolute path without empty, `.` and `..` components, as far as can be told without
-/// looking at symbolic links. Only for recognising the names of [`crate::special`].
+/// The absolute path without empty, `.` and `..` components, without regard to symbolic links. Only for recognising the
+/// names of [`crate::special`].
 #[must_use]
 pub fn lexical(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();

@@ -1,7 +1,7 @@
 //! What is found under `/proc`, `/sys` and `/dev`: names, directories and texts.
 //!
-//! A process sees itself and the other processes of its tree. What is not known (processor time, what is resident) is told as nothing, or
-//! as the most that it can be; see the README.
+//! A process sees itself and the other processes of its tree. What is not known (resident memory, some times and
+//! counts) is shown as zero, or as the most that it can be; see the README.
 
 use alloc::format;
 use alloc::rc::{Rc, Weak};
@@ -32,10 +32,10 @@ use crate::special::Special;
 use crate::system::{Chosen, Process, Tid, CONSOLE_SESSION};
 use crate::work::Spent;
 
-/// Nanoseconds of a tick of Linux's clock.
+/// Nanoseconds of a clock tick of Linux.
 const TICK: u64 = 10_000_000;
 
-/// A text.
+/// A file whose text is made by this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Text {
@@ -44,17 +44,17 @@ pub enum Text {
     Load,
     Statistics,
     Processor,
-    /// One that is always the same, by its place in the list of these.
+    /// A text that never changes: its index in `FIXED`.
     Fixed(u16),
-    /// A random identifier: another one for each read.
+    /// A random UUID, another one for each read.
     Identifier,
-    /// What there is of System V IPC.
+    /// A list of System V IPC objects.
     Ipc(List),
-    /// What sockets there are.
+    /// A list of sockets.
     Sockets(Sockets),
     /// About the process with this number.
     Of(u32, About),
-    /// How many random bits there are: all, or none that are good for secrets.
+    /// How many random bits there are: all, or none if they are not good for secrets.
     Entropy,
     /// About the thread with the second number, of the process with the first one.
     OfThread(u32, u32, About),
@@ -62,19 +62,19 @@ pub enum Text {
     Descriptor(u32, u32),
     /// The random identifier of this boot.
     Boot,
-    /// Counts of virtual memory.
+    /// Statistics of virtual memory.
     VirtualMemory,
-    /// What kinds of control groups there are: none.
+    /// The kinds of control groups: none.
     ControlGroups,
-    /// One without a line.
+    /// A text without a line.
     Empty,
-    /// What there is of interfaces.
+    /// A list of network interfaces.
     Interfaces(Interfaces),
-    /// About the interface with this number: the text at that place of the list of these.
+    /// A property of the network interface with this number, by its index in the list of properties.
     Interface(u32, u8),
 }
 
-/// What a text about a process is about: the name that it has.
+/// Which text about a process, by the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum About {
@@ -89,7 +89,7 @@ pub enum About {
     Stat,
     Statm,
     Status,
-    // They stand last, so that images without them stay what they are.
+    // The following stand last, so that the encoding of the others in images does not change.
     AuxiliaryVector,
     Memory,
     ControlGroups,
@@ -97,7 +97,7 @@ pub enum About {
     KillScoreChange,
 }
 
-/// Those that each process has.
+/// The texts that each process has, by name.
 const ABOUT: &[(&str, About)] = &[
     ("auxv", About::AuxiliaryVector),
     ("cgroup", About::ControlGroups),
@@ -145,7 +145,7 @@ const TEXTS: &[(&str, Text)] = &[
     ("vmstat", Text::VirtualMemory),
 ];
 
-/// Texts that are always the same, by their paths.
+/// Texts that never change, sorted by path.
 const FIXED: &[(&str, &str)] = &[
     ("/proc/cmdline", "fermata\n"),
     ("/proc/devices", "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n"),
@@ -177,7 +177,7 @@ const FIXED: &[(&str, &str)] = &[
 const RELEASE_LINE: &str = "6.1.0-fermata\n";
 const VERSION: &str = "Linux version 6.1.0-fermata (fermata@fermata) #1 Fermata\n";
 
-/// Texts that are made when they are read, by their paths.
+/// Texts that are made at each read, by path.
 const MADE: &[(&str, Text)] = &[
     ("/proc/net/dev", Text::Interfaces(Interfaces::Counters)),
     ("/proc/net/if_inet6", Text::Interfaces(Interfaces::Sixes)),
@@ -203,11 +203,11 @@ const MADE: &[(&str, Text)] = &[
 
 const MOUNTS: &str = "memory / tmpfs rw,relatime 0 0\n";
 const MOUNT_INFO: &str = "1 1 0:20 / / rw,relatime - tmpfs memory rw\n";
-/// Those of the disk, if there is one.
+/// The mount of the disk, if there is one.
 const MOUNT_OF_DISK: &str = "disk /disk ext4 rw,relatime 0 0\n";
 const MOUNT_INFO_OF_DISK: &str = "2 1 0:22 / /disk rw,relatime - ext4 disk rw\n";
 
-/// A directory.
+/// A directory that this server makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Folder {
     /// `/dev`.
@@ -224,14 +224,14 @@ pub enum Folder {
     Tasks(u32),
     /// `/proc/1/task/2`.
     Task(u32, u32),
-    /// One that only has texts that are always the same, or made when they are read: the place of one of them, and so
-    /// many bytes of its path.
+    /// A directory of which only paths of fixed and made texts are known: the index of one of these paths, and how many
+    /// bytes of it name the directory.
     Fixed(u16, u16),
     /// `/proc/1/fdinfo`.
     DescriptorTexts(u32),
 }
 
-/// Devices by name.
+/// Devices of `/dev` by name.
 pub const DEVICES: &[(&str, Special)] = &[
     ("console", Special::Device(Device::Console)),
     ("full", Special::Device(Device::Full)),
@@ -244,7 +244,7 @@ pub const DEVICES: &[(&str, Special)] = &[
 ];
 
 impl Folder {
-    /// Its path.
+    /// The path of the directory.
     #[must_use]
     pub fn path(self) -> String {
         match self {
@@ -264,7 +264,7 @@ impl Folder {
         }
     }
 
-    /// Whether it is this directory, or below it.
+    /// Whether this is a directory of fixed texts that is `directory` or below it.
     #[must_use]
     pub fn is_below(self, directory: &str) -> bool {
         let path = match self {
@@ -275,7 +275,7 @@ impl Folder {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Whether one from an image makes sense.
+    /// Whether the directory is possible (one from an image may not be).
     #[must_use]
     pub fn is_sound(self) -> bool {
         match self {
@@ -286,7 +286,7 @@ impl Folder {
 }
 
 impl Text {
-    /// Whether one from an image makes sense.
+    /// Whether the text is possible (one from an image may not be).
     #[must_use]
     pub fn is_sound(self) -> bool {
         match self {
@@ -296,7 +296,7 @@ impl Text {
         }
     }
 
-    /// Its number: programs take two files of one number for the same one, and do not compare what is in them.
+    /// The inode number: programs take two files with one number for the same file, without comparing contents.
     #[must_use]
     pub fn number(self) -> u64 {
         let name = postcard::to_allocvec(&self).unwrap_or_default();
@@ -306,7 +306,7 @@ impl Text {
         1 << 40 | hash >> 24
     }
 
-    /// The file system that shows it.
+    /// The root of the file system that shows the text.
     #[must_use]
     pub fn root(self) -> &'static str {
         match self {
@@ -322,7 +322,7 @@ impl Text {
         }
     }
 
-    /// What it is about, if that is a process or a thread of one.
+    /// What the text is about, if it is about a process or a thread.
     const fn about(self) -> Option<About> {
         match self {
             Text::Of(_, about) | Text::OfThread(_, _, about) => Some(about),
@@ -330,7 +330,8 @@ impl Text {
         }
     }
 
-    /// Whether it can be written: the name of a thread is set by that, what is said of a process, and its memory.
+    /// Whether the text can be written: the name of a thread, the adjustment of a process's `oom_score`, and its
+    /// memory.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         matches!(
@@ -339,7 +340,7 @@ impl Text {
         )
     }
 
-    /// The number of the task whose memory it is, if it is no text but memory.
+    /// The number of the task, if this is no text but a task's memory.
     #[must_use]
     pub const fn memory(self) -> Option<u32> {
         match self {
@@ -350,7 +351,7 @@ impl Text {
         }
     }
 
-    /// Who may do what with it.
+    /// Permission bits of the file.
     #[must_use]
     pub const fn permissions(self) -> u32 {
         match self.about() {
@@ -361,7 +362,7 @@ impl Text {
         }
     }
 
-    /// The same of the thread's process, if it is what all threads of that have in common.
+    /// The text about the process instead of the thread, if all threads have it in common.
     #[must_use]
     pub const fn in_common(self) -> Self {
         match self {
@@ -378,14 +379,14 @@ impl Text {
     }
 }
 
-/// The paths of [`FIXED`], and behind them those of [`MADE`] and those about interfaces.
+/// The paths of [`FIXED`], then those of [`MADE`], then those about interfaces.
 fn paths() -> impl Iterator<Item = &'static str> {
     let made = MADE.iter().map(|(path, _)| *path);
     let all = FIXED.iter().map(|(path, _)| *path).chain(made);
     all.chain(interface::paths())
 }
 
-/// What a path means that is one of [`paths`], or a directory of such.
+/// What a path means that is one of [`paths`] or a directory above one.
 fn fixed(name: &str) -> Option<Special> {
     if let Some((_, text)) = MADE.iter().find(|(path, _)| *path == name) {
         return Some(Special::Text(*text));
@@ -408,8 +409,8 @@ fn fixed(name: &str) -> Option<Special> {
     None
 }
 
-/// What the absolute path means to a thread with this number of a process with that one, if it is one under `/dev`, `/proc` or `/sys`; without a
-/// look at whether it is there.
+/// What an absolute path under `/dev`, `/proc` or `/sys` means to thread `thread` of process `own`. Does not check that
+/// the process, thread or descriptor exists.
 #[must_use]
 pub fn find(name: &str, own: u32, thread: u32) -> Option<Special> {
     if let Some(device) = name.strip_prefix("/dev") {
@@ -448,7 +449,7 @@ pub fn find(name: &str, own: u32, thread: u32) -> Option<Special> {
     })
 }
 
-/// A number as the kernel writes it.
+/// A number in decimal, without sign or leading zeros.
 fn decimal(text: &str) -> Option<u32> {
     let is_plain =
         text.bytes().all(|b| b.is_ascii_digit()) && (!text.starts_with('0') || text == "0");
@@ -513,7 +514,7 @@ fn of_process(number: u32, own: u32, rest: &str) -> Option<Special> {
     }
 }
 
-/// What others see of what a process shares with its tasks. It does not keep it.
+/// What a process shares with its tasks, for others to look at. Keeps none of it alive.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     memory: Weak<RefCell<Memory>>,
@@ -523,7 +524,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What a task shares.
+    /// What this task shares.
     #[must_use]
     pub fn of(shares: &Shares) -> Self {
         Seen {
@@ -539,13 +540,13 @@ impl Seen {
         self.memory.ptr_eq(&other.memory)
     }
 
-    /// Looks at its areas, if it has a memory. `own`: the memory of who looks.
+    /// Looks at the areas of the memory, if it still exists. `own` is the caller's memory.
     pub(crate) fn areas<R>(&self, own: &Memory, act: impl FnOnce(&Areas) -> R) -> Option<R> {
         look(&self.memory, own, |memory| act(&memory.areas))
     }
 }
 
-/// Looks at something of a process, which the caller may share, and has borrowed then.
+/// Passes something of a process to `look`. If it is borrowed it is the caller's own, so `own` is passed instead.
 fn look<T, R>(seen: &Weak<RefCell<T>>, own: &T, look: impl FnOnce(&T) -> R) -> Option<R> {
     let shared = seen.upgrade()?;
     let result = match shared.try_borrow() {
@@ -568,7 +569,7 @@ fn process<'a>(c: &'a Caller, number: u32) -> Result<(Pid, &'a Process)> {
     Ok((pid, c.s.find(pid).ok_or(ENOENT)?))
 }
 
-/// The thread with this number, if it is of this process. The first one of a process that has ended is still there.
+/// The thread with this number, if it belongs to this process. The first thread is found even after it has ended.
 fn task(c: &Caller, pid: Pid, thread: u32) -> Result<Tid> {
     let process = c.s.find(pid).ok_or(ENOENT)?;
     if thread == process.number {
@@ -579,7 +580,7 @@ fn task(c: &Caller, pid: Pid, thread: u32) -> Result<Tid> {
     Ok(own.ok_or(ENOENT)?)
 }
 
-/// Fails if what a name means is not there.
+/// Fails if the process, thread or descriptor that a name refers to does not exist.
 pub fn check(c: &Caller, special: &Special) -> Result<()> {
     match special {
         Special::Text(Text::Of(number, _))
@@ -600,7 +601,7 @@ pub fn check(c: &Caller, special: &Special) -> Result<()> {
     }
 }
 
-/// Fails if what a name means is the network card's, and there is none.
+/// Fails if a name is about the network card and there is none.
 pub fn check_card(c: &mut Caller, special: &Special) -> Result<()> {
     let is_its = match special {
         Special::Text(Text::Interface(which, _)) => *which == CARD,
@@ -613,7 +614,7 @@ pub fn check_card(c: &mut Caller, special: &Special) -> Result<()> {
     }
 }
 
-/// Where a link of a process leads.
+/// The path to which a link of a process leads.
 pub fn target(c: &Caller, number: u32, link: Link) -> Result<String> {
     let (_, process) = process(c, number)?;
     let path = match link {
@@ -628,7 +629,7 @@ pub fn target(c: &Caller, number: u32, link: Link) -> Result<String> {
     Ok(path.ok_or(ENOENT)?)
 }
 
-/// Whether a path is the link to a program of which the file is removed.
+/// Whether a path is the link to a program whose file has been removed.
 pub fn lost_program(c: &Caller, path: &str) -> bool {
     if !path.ends_with("exe") {
         return false;
@@ -641,13 +642,13 @@ pub fn lost_program(c: &Caller, path: &str) -> bool {
     with_memory(c, number, |memory| is_lost(c, memory)).unwrap_or(false)
 }
 
-/// Whether the file of a program is removed.
+/// Whether the file of a program has been removed.
 pub fn is_lost(c: &Caller, memory: &Memory) -> bool {
     let ino = memory.executed.as_ref().map(|executed| executed.ino());
     ino.is_some_and(|ino| c.s.busy.lost_name(ino).is_some())
 }
 
-/// The description behind a descriptor of a process.
+/// The open file description behind a descriptor of a process.
 pub fn description(
     c: &Caller,
     number: u32,
@@ -660,7 +661,7 @@ pub fn description(
     Ok(found.flatten().ok_or(ENOENT)?)
 }
 
-/// Looks at the memory of a process.
+/// Passes the memory of a process to `with`. Errors: `ESRCH`.
 pub fn with_memory<R>(c: &Caller, number: u32, with: impl FnOnce(&Memory) -> R) -> Result<R> {
     if number == c.p.task.number {
         return Ok(with(&c.p.memory));
@@ -669,7 +670,7 @@ pub fn with_memory<R>(c: &Caller, number: u32, with: impl FnOnce(&Memory) -> R) 
     Ok(look(&process.seen.memory, &c.p.memory, with).ok_or(ESRCH)?)
 }
 
-/// Who has a directory or text: its user and group.
+/// User and group that own a directory or text.
 pub fn owner(c: &Caller, special: &Special) -> (u32, u32) {
     let number = match special {
         Special::Text(
@@ -690,7 +691,7 @@ pub fn owner(c: &Caller, special: &Special) -> (u32, u32) {
     ids.map_or((0, 0), |ids| (ids.uid[1], ids.gid[1]))
 }
 
-/// The entries of a directory from a place on, each with its place: the next one comes behind that.
+/// The entries of a directory from position `from` on, each with its position.
 pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
     const LISTED: u64 = 1 << 32;
     let mut all = Vec::new();
@@ -804,7 +805,7 @@ pub fn entries(c: &Caller, folder: Folder, from: u64) -> Vec<(u64, Entry)> {
     all
 }
 
-/// The entries of a directory that come of [`paths`].
+/// Lists the entries of a directory that come from [`paths`].
 fn list_fixed(directory: &str, put: &mut impl FnMut(u64, &str, u32)) {
     let mut listed: Vec<&str> = Vec::new();
     for (at, path) in (300..).zip(paths()) {
@@ -833,7 +834,8 @@ fn list_fixed(directory: &str, put: &mut impl FnMut(u64, &str, u32)) {
     }
 }
 
-/// A text, as it reads now. Those about arguments and areas are read otherwise ([`crate::special::read`]).
+/// The current content of a text. The caller's own arguments and environment, and any process's areas and memory, are
+/// read by [`crate::special::read`].
 pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
     Ok(match which {
         Text::Fixed(at) => FIXED
@@ -905,7 +907,7 @@ pub fn text(c: &mut Caller, which: Text) -> Result<Vec<u8>> {
         Text::ControlGroups => "#subsys_name\thierarchy\tnum_cgroups\tenabled\n".into(),
         Text::Empty => Vec::new(),
         Text::VirtualMemory => {
-            // Nothing is paged here.
+            // Nothing is ever paged in or out.
             let free = c.h.memory_usage().free / 4096;
             format!("nr_free_pages {free}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n")
                 .into_bytes()
@@ -926,7 +928,7 @@ fn random(c: &mut Caller) -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// An identifier of these random bytes: an UUID of version 4.
+/// The UUID of version 4 with these random bytes.
 fn identifier(mut bytes: [u8; 16]) -> Vec<u8> {
     (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
     let mut out = String::new();
@@ -938,7 +940,7 @@ fn identifier(mut bytes: [u8; 16]) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Where a descriptor of a process is, how it was opened, and what it is open on.
+/// The text of a descriptor under `fdinfo`: offset, flags, mount, inode.
 fn about_descriptor(c: &mut Caller, number: u32, fd: u32) -> Result<String> {
     let (_, process) = process(c, number)?;
     let found = look(&process.seen.files, &c.p.files, |files| {
@@ -954,7 +956,7 @@ fn about_descriptor(c: &mut Caller, number: u32, fd: u32) -> Result<String> {
         flags |= open_flags::CLOEXEC;
     }
     let mut out = String::new();
-    // What it counts, or waits for.
+    // The line that only eventfds and signalfds have.
     let more = match &kind {
         Kind::Counter {
             counter: Counter::Event { count, .. },
@@ -964,13 +966,13 @@ fn about_descriptor(c: &mut Caller, number: u32, fd: u32) -> Result<String> {
         _ => String::new(),
     };
     let (on, ino) = crate::calls::stat::place_of_open(c, kind)?;
-    // The numbers that `mountinfo` has; what is in neither of the two is of a third kind.
+    // The numbers of the mounts in `mountinfo`; what is on neither file system gets a third number.
     let mount = match on {
         crate::calls::stat::FILES => 1,
         crate::calls::stat::DISK => 2,
         _ => 3,
     };
-    // Writing to a string cannot fail. A place in memory can be beyond all places in files.
+    // Writing to a string cannot fail. An offset in memory can be larger than any offset in a file.
     let _ = write!(
         out,
         "pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n{more}",
@@ -1011,15 +1013,15 @@ fn meminfo(c: &mut Caller) -> String {
     out
 }
 
-/// The bytes of a process's areas: all, those that are its own and writable, its stack, its program.
+/// Bytes of a process's areas: all; private and writable; of the stack; of the program's code.
 struct Sizes {
     all: u64,
     data: u64,
-    /// Those of the data that are nobody else's, but for the stack.
+    /// Private writable bytes without the stack.
     own: u64,
     stack: u64,
     program: u64,
-    /// Those that are executed and of other files.
+    /// Executable bytes of other files than the program's.
     library: u64,
     shared: u64,
 }
@@ -1040,27 +1042,27 @@ fn sizes(areas: &Areas) -> Sizes {
     }
 }
 
-/// What is known of a process, for the texts about it.
+/// What is known of a process or thread, for the texts about it.
 struct Known {
-    /// Of the thread, and of its process.
+    /// The number of the thread, and that of its process.
     number: u32,
     of: u32,
-    /// What it has had of the processor, where one that has never waited has `each`.
+    /// Processor time; [`Spent::total`] turns it into nanoseconds.
     spent: Spent,
     name: String,
     state: char,
     parent: u32,
-    /// The number of who traces it, or 0.
+    /// The number of the tracer, or 0.
     tracer: u32,
     process: Process,
     sizes: Sizes,
-    /// Of its memory: where the heap begins, where the arguments are.
+    /// Of the memory: where the heap begins; address and length of the arguments.
     brk: u64,
     args: (u64, u64),
-    /// Device number of its terminal, and the group that has it.
+    /// Device number of the controlling terminal, and its foreground group.
     terminal: (u32, i32),
     threads: usize,
-    /// Signals that are ignored, and that are caught.
+    /// Signals that are ignored, and signals that have a handler.
     ignored: u64,
     caught: u64,
     umask: u32,
@@ -1161,7 +1163,7 @@ fn about_process(
             name.push(b'\n');
             name.to_vec()
         }
-        // Of others what is known is their names: arguments with blanks between them.
+        // Of another process only the name is kept: its arguments with blanks between them.
         About::Arguments => {
             let (_, process) = process(c, number)?;
             let name = look(&process.seen.memory, &c.p.memory, |memory| memory.name.clone());
@@ -1174,7 +1176,7 @@ fn about_process(
         }
         About::AuxiliaryVector => crate::calls::peer::auxiliary_vector(c, number)?,
         About::ControlGroups => "0::/\n".into(),
-        // Nobody is ended for want of memory.
+        // No process is ever killed for lack of memory.
         About::KillScore => "0\n".into(),
         About::KillScoreChange => {
             let (_, process) = process(c, number)?;
@@ -1216,7 +1218,7 @@ fn about_process(
     })
 }
 
-/// Whether there is a disk, and it can be used.
+/// Whether there is a disk that can be used.
 fn has_disk(c: &mut Caller) -> Result<bool> {
     let found = c.fs(&Request::Usage { on_disk: true }).is_ok();
     match c.h.waits() {
@@ -1225,8 +1227,7 @@ fn has_disk(c: &mut Caller) -> Result<bool> {
     }
 }
 
-/// Bytes are written to a text: the name of a thread of the process that calls, or how soon one would be ended for want of
-/// memory. Errors: those of Linux.
+/// Writes to a text: the name of a thread of the calling process, or an `oom_score_adj`. Errors: those of Linux.
 pub fn write(c: &mut Caller, text: Text, bytes: &[u8]) -> Result<()> {
     match text {
         Text::Of(number, About::KillScoreChange)
@@ -1269,14 +1270,14 @@ fn set_name(c: &mut Caller, text: Text, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// For how many ticks Linux programs have had the processor, and for how many they have not.
+/// For how many ticks Linux programs have had the processor, and for how many not.
 fn idle(c: &mut Caller) -> (u64, u64) {
     let now = c.h.now();
     let busy = c.s.work.all(now);
     (busy / TICK, now.saturating_sub(busy) / TICK)
 }
 
-/// The text of a process, of which a task that has never waited would have had `each` of the processor.
+/// The text `stat` of a process. `each` is the processor time of a task that has never waited.
 fn stat(known: &Known, each: u64) -> String {
     let Known { process, sizes, .. } = known;
     let started = process.started / TICK;
@@ -1309,7 +1310,7 @@ fn stat(known: &Known, each: u64) -> String {
     )
 }
 
-/// `blocked`, `pending`: signals of the thread itself.
+/// The text `status`. `blocked`, `pending`: signals of the thread itself.
 fn status(known: &Known, (blocked, pending): (u64, u64)) -> String {
     let Known { process, sizes, .. } = known;
     let state = match known.state {

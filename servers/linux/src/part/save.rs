@@ -1,4 +1,4 @@
-//! A tree is taken apart.
+//! Takes a tree apart for an image.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -32,74 +32,77 @@ use crate::signal::Actions;
 use crate::socket::Name;
 use crate::system::{Process, System, Tid, Which};
 
-/// A pipe: identity, capacity, whether there has been a writer, and bytes.
+/// A pipe: identity, capacity, whether it has had a writer, and the bytes in it.
 type SavedPipe = (u64, u32, bool, Vec<u8>);
 
-/// About how long a watch is, encoded.
+/// Approximate encoded length of a watch, in bytes.
 const WATCH: u64 = 40;
-/// About how long a part of a file that a memory object has is, encoded.
+/// Approximate encoded length of one loaded range of a memory object, in bytes.
 const OBJECT_PART: u64 = 20;
-/// About how long a lock is, encoded.
+/// Approximate encoded length of a lock, in bytes.
 const LOCK: u64 = 40;
-/// About how long what is kept of a file of `memfd_create` is, encoded.
+/// Approximate encoded length of a file of `memfd_create`, in bytes.
 const MEMFD: u64 = MAX_NAME as u64 + 20;
-/// About how long a task is, encoded.
+/// Approximate encoded length of a task, in bytes.
 const TASK: u64 = 1 << 10;
-/// About how long a process is, encoded.
+/// Approximate encoded length of a process, in bytes.
 const PROCESS: u64 = 8 << 10;
 
-/// Most descriptors of a part of a tree: those that are not saved with it go on, so that it has to be looked at at once.
+/// Most descriptors of a part of a tree that is saved. The rest of the tree keeps running, so all of them must be
+/// looked at in one step.
 const MOST_CUT: usize = 4 * STEP;
-/// A tree of at most so many bytes, encoded, is read again before it is saved. That takes as long as a step; for a
-/// larger one others would have to wait.
+/// A tree whose encoding is at most this long (in bytes) is read back before it is saved. That takes as long as a step;
+/// for a larger one other programs would have to wait.
 const LOOKED_AT: usize = 64 << 10;
-/// About how many bytes of memory a descriptor takes while its tree is saved.
+/// Approximate memory that a descriptor takes while its tree is saved, in bytes.
 const DESCRIPTOR: u64 = 400;
 
 /// What is to be saved.
 #[derive(Clone, Copy, Debug)]
 pub struct What {
-    /// A process, with those that [`What::set`] finds.
+    /// The process to save, with those that [`What::set`] finds.
     pub root: Pid,
-    /// With what is in the files that are only read.
+    /// Whether the image also carries the contents of files that are open for reading only.
     pub files: bool,
-    /// As if everybody else had just closed what he has in common with them: the process may have a parent, and is restored without one.
+    /// Whether the processes are cut out of what they share with others, as if all others had just closed it: the root
+    /// may then have a parent, and is restored without one.
     pub cut: bool,
 }
 
-/// What is to be kept of a tree.
+/// A saved tree.
 #[derive(Debug)]
 pub struct Made {
-    /// The part.
+    /// The encoded part.
     pub part: Vec<u8>,
-    /// A task in each memory, in the order of the part; the first one is that of the root.
+    /// One task of each memory, in the order of the part; the first is a task of the root.
     pub memories: Vec<Tid>,
-    /// The memory objects, in the order of the part.
+    /// The identities of the memory objects, in the order of the part.
     pub objects: Vec<u64>,
-    /// Files that it has open, executes or maps and of which the part has the name only.
+    /// Files that the tree has open, executes or maps and that the part only names.
     pub files: Vec<Named>,
 }
 
-/// What has been found of a tree that is being saved, which stands still. It takes several calls of [`save`] if there
-/// is much, or if files on a disk are waited for.
+/// What has been found of a tree that is being saved. The tree stands still meanwhile. Gathering takes several calls of
+/// [`save`] if there is much to look at, or if the file server of a disk has to answer.
 #[derive(Default)]
 pub struct Gathered {
     files: BTreeMap<u64, SavedFile>,
-    /// What is known of those that are only named, of programs, and of what is mapped.
+    /// Attributes of the files that the part only names, of programs, and of mapped files.
     known: file::Known,
-    /// Bytes of those that have names.
+    /// Bytes of named files that the image carries so far.
     carried: u64,
-    /// The paths of files that are executed, if they have one.
+    /// The path of each executed file, by inode; `None` if it has no name.
     programs: BTreeMap<u64, Option<String>>,
-    /// Of how many memories it is known what they execute and map.
+    /// For how many memories the program and the mapped files have been looked up.
     looked: usize,
-    /// Working directories, and whether they are there.
+    /// Working directories, and whether each exists.
     directories: BTreeMap<String, bool>,
-    /// Paths of files that are watched.
+    /// Paths of watched files.
     watched: inotify::Paths,
-    /// What is still to be gathered: what is open as which file, and whether it is written. The last one comes first.
+    /// The files still to be gathered, taken from the end: inode, what is open on the file, and whether it may be
+    /// written.
     order: Vec<(u64, (Kind, bool))>,
-    /// What the tasks have, as far as it has been looked at.
+    /// What the tasks refer to, as far as it has been looked at.
     things: Option<Things>,
 }
 
@@ -110,7 +113,7 @@ impl core::fmt::Debug for Gathered {
 }
 
 impl Gathered {
-    /// About how many bytes there are.
+    /// Approximate memory that this takes, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         let files: u64 = self.files.values().map(|f| 64 + f.length() as u64).sum();
@@ -119,7 +122,7 @@ impl Gathered {
         files + things + known + 100 * self.order.len() as u64 + self.size_of_programs()
     }
 
-    /// That of the paths.
+    /// The share of the paths in [`Gathered::size`], in bytes.
     fn size_of_programs(&self) -> u64 {
         let paths = self.programs.values().chain(self.watched.values());
         let paths = paths.flatten().chain(self.directories.keys());
@@ -127,14 +130,14 @@ impl Gathered {
         (64 * count + paths.map(String::len).sum::<usize>()) as u64
     }
 
-    /// Forgets what the tasks have. To be called before one of them ends or goes on: who closes a descriptor is to be
-    /// the last one who has it.
+    /// Drops what was found at the tasks. Call this before a task of the tree ends or goes on, because whoever closes a
+    /// descriptor must hold the last reference to its description.
     pub fn forget_tasks(&mut self) {
         self.things = None;
         self.looked = 0;
     }
 
-    /// As [`Gathered::forget_tasks`], if one of these is among them: what others have is not begun anew for who is not.
+    /// As [`Gathered::forget_tasks`], but only if one of these tasks is of this tree: others need not begin again.
     pub fn forget_if_of(&mut self, tids: &[Tid]) {
         let of = |things: &Things| things.tids.iter().any(|tid| tids.contains(tid));
         if self.things.as_ref().is_some_and(of) {
@@ -142,7 +145,8 @@ impl Gathered {
         }
     }
 
-    /// Gathers what is still to be.
+    /// Gathers the files that are left in `order`. With `all`, carries the contents of every file, not only of written
+    /// ones.
     fn go_on(
         &mut self,
         all: bool,
@@ -177,7 +181,7 @@ impl Gathered {
             self.files.insert(ino, file);
             self.carried += before - room;
             if ino & ON_DISK != 0 {
-                // What it was asked for need not be kept for the next one.
+                // Ends this call, so that the host drops the answers about this file before the next is asked for.
                 return Err(Refusal::Later);
             }
         }
@@ -213,7 +217,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Finds out what there is to know of these programs, and of what the memories map.
+    /// Looks up the attributes of the programs and of the files that the memories map.
     fn look_at_programs(
         &mut self,
         memories: &List<Memory>,
@@ -242,7 +246,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Finds out which working directories are there: one that was removed, or is another server's, is not looked for
+    /// Finds out which working directories exist. One that does not (removed, or of another server) is not looked for
     /// at the restore.
     fn find_directories(
         &mut self,
@@ -269,7 +273,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Of each of these whether its directory is there.
+    /// Whether the working directory of each of these contexts exists.
     fn directories(&self, contexts: &List<Context>) -> Vec<bool> {
         let is_there = |context: &Shared<Context>| {
             let known = self.directories.get(&context.borrow().cwd);
@@ -278,7 +282,7 @@ impl Gathered {
         contexts.all.iter().map(is_there).collect()
     }
 
-    /// The paths, each once, and which one each of these memories executes.
+    /// The paths of the programs, each once, and for each memory the index of the path that it executes.
     fn programs(&self, memories: &List<Memory>) -> (Vec<&str>, Vec<Option<u32>>) {
         let path = |memory| self.programs.get(&executed(memory)?)?.as_deref();
         let paths: BTreeSet<&str> = memories.all.iter().filter_map(path).collect();
@@ -289,7 +293,7 @@ impl Gathered {
     }
 }
 
-/// Something more is looked for in this turn, or others are to have theirs first.
+/// Takes the price of one look-up from this turn, or ends the turn if nothing is left of it.
 fn take_turn(left: &mut usize) -> Result<(), Refusal> {
     if *left == 0 {
         return Err(Refusal::Turn);
@@ -298,15 +302,15 @@ fn take_turn(left: &mut usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The file that a memory executes.
+/// The inode of the file that a memory executes.
 fn executed(memory: &Shared<Memory>) -> Option<u64> {
     Some(memory.borrow().executed.as_ref()?.ino())
 }
 
-/// What tasks may have in common with others, in the order in which it was found.
+/// Things of one kind that tasks can share, in the order in which they were found.
 struct List<T> {
     all: Vec<Shared<T>>,
-    /// How many tasks, descriptors, ... have each.
+    /// How many tasks, descriptors, ... of the tree refer to each.
     users: Vec<usize>,
     numbers: BTreeMap<*const RefCell<T>, u32>,
 }
@@ -320,7 +324,7 @@ impl<T> List<T> {
         }
     }
 
-    /// The number of one that somebody has.
+    /// Counts one more user of this thing, and returns its number.
     fn add(&mut self, one: &Shared<T>) -> u32 {
         let number = *self.numbers.entry(Rc::as_ptr(one)).or_insert_with(|| {
             self.all.push(Rc::clone(one));
@@ -335,57 +339,58 @@ impl<T> List<T> {
         self.numbers.get(&one).copied()
     }
 
-    /// The first one that somebody else has, too.
+    /// The first thing that somebody outside the tree refers to.
     fn shared(&self) -> Option<usize> {
         self.shared_but(&BTreeSet::new())
     }
 
-    /// The same, where those with these numbers are had by one more who is nobody else.
+    /// The same, where the things with the numbers in `more` have one more user that does not count as an outsider.
     fn shared_but(&self, more: &BTreeSet<u32>) -> Option<usize> {
         let counts = self.all.iter().map(Rc::strong_count);
         let own = (0u32..).map(|number| usize::from(more.contains(&number)));
-        // One is in the list.
+        // The list itself holds one reference.
         counts
             .zip(self.users.iter().zip(own))
             .position(|(count, (users, own))| count > users + own + 1)
     }
 }
 
-/// Everything that the tasks of a tree have.
+/// Everything that the tasks of a tree refer to.
 struct Things {
     /// The tasks.
     tids: Vec<Tid>,
-    /// How many of them have been looked at, and the next descriptor of the one that is being looked at.
+    /// How many tasks have been looked at, and the next descriptor of the one that is being looked at.
     next: (usize, Option<u32>),
     memories: List<Memory>,
     tables: List<Files>,
     contexts: List<Context>,
     actions: List<Actions>,
     descriptions: List<Description>,
-    /// The first descriptor of each description.
+    /// Where each description was found first.
     fds: Vec<Place>,
-    /// The sockets that are open or wait to be accepted, and where.
+    /// The sockets that are open or wait to be accepted, and where each was found first.
     sockets: BTreeMap<u64, Place>,
     /// The numbers of the descriptions of pipes, and of instances of `epoll`.
     pipes: Vec<usize>,
     epolls: Vec<usize>,
-    /// As well, of pseudo-terminals.
+    /// The numbers of the descriptions of pseudo-terminals.
     ptys: Vec<usize>,
     /// The instances of `inotify`.
     inotifies: Vec<u64>,
-    /// What is open as which file, and whether it is written.
+    /// The open files by inode: what is open on each, and whether it may be written.
     files: BTreeMap<u64, (Kind, bool)>,
-    /// The memory objects that its memories show, and how many of these show each.
+    /// The memory objects that memories of the tree map, and how many of the memories map each.
     objects: BTreeMap<u64, usize>,
-    /// How many tasks are loading each memory object, and System V IPC that has it.
+    /// How many users each memory object has that are no memories: tasks that are loading it, and System V shared
+    /// memory.
     loading: BTreeMap<u64, usize>,
-    /// The tables, encoded: descriptor, whether `execve` closes it, number of its description.
+    /// The descriptor tables, encoded: descriptor, whether `execve` closes it, number of its description.
     encoded_tables: Vec<u8>,
-    /// How many of the descriptions are encoded, and those.
+    /// How many of the descriptions are encoded, and their encoding.
     encoded: (usize, Vec<u8>),
 }
 
-/// A descriptor of a process, or something that it maps, for people.
+/// Where something was found, for messages: a descriptor of a process, or (without one) something that it maps.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     fd: Option<u32>,
@@ -402,10 +407,9 @@ impl core::fmt::Display for Place {
 }
 
 impl What {
-    /// The processes that are saved: the tree, of its root, and else those that have come of the process. If what
-    /// leaves the set is cut, and the process is of another group than its parent, they are also the others of that
-    /// group and what has come of them: a job of a shell. Each stands behind its parent, and those that have ended are
-    /// among them.
+    /// The processes to save, parents before their children, with those that have ended: the whole tree if the process
+    /// is its root, else the process and its descendants. With `cut`, and if the process is in another group than its
+    /// parent, also the other members of its group and their descendants: a job of a shell.
     #[must_use]
     pub fn set(&self, system: &System) -> Vec<Pid> {
         let root = self.root;
@@ -430,13 +434,13 @@ impl What {
         list
     }
 
-    /// Whether the process is the first one of its tree.
+    /// Whether the root of what is saved is the root of its tree.
     fn is_whole(&self, system: &System) -> bool {
         system.find(self.root).is_some_and(|p| p.root == self.root)
     }
 }
 
-/// Whether a process is of a job of its parent's, as its group says.
+/// Whether a process is in a job of its parent: in another process group (without a parent: it leads its own).
 fn is_of_job(process: &Process, system: &System) -> bool {
     match process.parent.and_then(|parent| system.find(parent)) {
         Some(parent) => parent.group != process.group,
@@ -444,7 +448,8 @@ fn is_of_job(process: &Process, system: &System) -> bool {
     }
 }
 
-/// Whether a process lives, and neither has come of one of these or of the root nor is what the root has come of.
+/// Whether a process lives in the tree of `root`, and is neither a descendant of `root` or of one of `these` nor an
+/// ancestor of `root`.
 fn is_first(pid: Pid, (root, these): (Pid, &BTreeSet<Pid>), system: &System) -> bool {
     let above = |pid: Pid| {
         let parent = move |pid: &Pid| system.find(*pid)?.parent;
@@ -457,13 +462,14 @@ fn is_first(pid: Pid, (root, these): (Pid, &BTreeSet<Pid>), system: &System) -> 
         && !above(root).any(|parent| parent == pid)
 }
 
-/// By what one tells that others share something with a tree: memory, an open file description, a pipe or a connection.
+/// What tasks share with others, to find who shares something with a tree: memory, open file descriptions, pipes,
+/// connections.
 #[derive(Debug, Default)]
 pub struct Common {
     memories: BTreeSet<*const RefCell<Memory>>,
     descriptions: BTreeSet<*const RefCell<Description>>,
     pipes: BTreeSet<u64>,
-    /// The sockets, and their other ends.
+    /// The sockets, and their peers.
     sockets: BTreeSet<u64>,
     /// Memory objects.
     objects: BTreeSet<u64>,
@@ -472,7 +478,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// That of these tasks. It takes as long as they have descriptors, once for each table.
+    /// What these tasks refer to. Takes time in proportion to their descriptors, once for each table.
     pub fn of<'a>(tasks: impl Iterator<Item = &'a Task>, system: &System) -> Self {
         let mut common = Common::default();
         let mut tables = BTreeSet::new();
@@ -496,7 +502,7 @@ impl Common {
         common
     }
 
-    /// Whether this task shares something with the tree.
+    /// Whether this task shares something with these tasks.
     #[must_use]
     pub fn has(&self, task: &Task, system: &System) -> bool {
         let meets = |fd: &Fd| match fd.description.borrow().kind {
@@ -517,7 +523,7 @@ impl Common {
     }
 }
 
-/// A socket, the connections that wait there to be accepted, and the other ends of these.
+/// A socket, the connections that wait there to be accepted, and the peers of all these.
 fn ends(id: u64, system: &System) -> impl Iterator<Item = u64> + '_ {
     let ready = system.sockets.find(id).into_iter().flat_map(|s| &s.ready);
     let own = core::iter::once(id).chain(ready.copied());
@@ -554,18 +560,18 @@ impl Things {
         }
     }
 
-    /// Whether they are those of these tasks.
+    /// Whether these are the things of exactly these tasks.
     fn are_of(&self, tasks: &[(u64, &Task)]) -> bool {
         self.tids.iter().eq(tasks.iter().map(|(_, task)| &task.tid))
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory that this takes, in bytes.
     fn memory(&self) -> u64 {
         let bytes = self.encoded_tables.capacity() + self.encoded.1.capacity();
         DESCRIPTOR * self.fds.len() as u64 + 2 * bytes as u64 + (64 << 10)
     }
 
-    /// Looks at what comes next. [`Refusal::Turn`]: that is not all.
+    /// Looks at the next descriptors, and encodes the descriptions. [`Refusal::Turn`]: there is more to do.
     fn go_on(
         &mut self,
         tasks: &[(u64, &Task)],
@@ -606,7 +612,7 @@ impl Things {
         Ok(())
     }
 
-    /// Looks at all of it.
+    /// Looks at everything in one step. Fails if there are more than [`MOST_CUT`] descriptors.
     fn at_once(&mut self, tasks: &[(u64, &Task)], system: &System) -> Result<(), Refusal> {
         match self.go_on(tasks, system, &mut { MOST_CUT }) {
             Err(Refusal::Turn) => Err(format!(
@@ -617,7 +623,8 @@ impl Things {
         }
     }
 
-    /// Begins with a task: whether nobody before it has its table of descriptors.
+    /// Begins with a task: adds what it shares. Returns whether its descriptor table is new, so that its descriptors
+    /// are still to be looked at.
     fn begin(&mut self, task: &Task, system: &System) -> Result<bool, Refusal> {
         let shares = &task.shares;
         let known = self.memories.all.len();
@@ -640,21 +647,22 @@ impl Things {
         Ok(is_new)
     }
 
-    /// A memory shows this object.
+    /// Notes that a memory of this process maps this object.
     fn add_object(&mut self, id: u64, process: u32, system: &System) -> Result<(), Refusal> {
         let uses = self.objects.entry(id).or_default();
         *uses += 1;
-        // That of shared memory has no file.
+        // An object of shared memory has no file.
         let is_new = *uses == 1;
         if let Some(description) = system.objects.description(id).filter(|_| is_new) {
-            // It has that as a descriptor has it.
+            // The object holds the description of its file as a descriptor would.
             let place = Place { fd: None, process };
             self.add_description(description, place, system)?;
         }
         Ok(())
     }
 
-    /// A descriptor has this description: the number of that. Fails if it cannot be saved yet.
+    /// Adds a description, with those in messages on their way to it, and returns its number. Fails if there are too
+    /// many files.
     fn add_description(
         &mut self,
         description: &Shared<Description>,
@@ -676,7 +684,7 @@ impl Things {
             for id in core::iter::once(&id).chain(ready) {
                 self.sockets.entry(*id).or_insert(place);
                 let queue = system.sockets.find(*id).into_iter().flat_map(|s| &s.queue);
-                // Those on their way have their descriptions, too.
+                // Descriptors on their way in a message (`SCM_RIGHTS`) refer to descriptions, too.
                 waiting.extend(queue.flat_map(|message| &message.rights).cloned());
             }
         }
@@ -684,7 +692,7 @@ impl Things {
         number.ok_or_else(|| OUT.into())
     }
 
-    /// Notes what a description is of. Fails if it cannot be saved yet.
+    /// Notes what a description is open on. Fails if there are too many files.
     fn look_at(&mut self, description: &Shared<Description>, number: usize) -> Result<(), Refusal> {
         let open = description.borrow();
         match &open.kind {
@@ -704,13 +712,14 @@ impl Things {
         Ok(())
     }
 
-    /// Whether all who use a memory object are of the tree.
+    /// Whether all users of a memory object are of the tree.
     fn has_whole(&self, id: u64, system: &System) -> bool {
         let count = |of: &BTreeMap<u64, usize>| of.get(&id).copied().unwrap_or(0);
         system.objects.uses(id) <= count(&self.objects) + count(&self.loading)
     }
 
-    /// The descriptions that are had by memory objects of the tree of which the image has nothing: one that is just loaded, or about to go.
+    /// The numbers of the descriptions that are held by memory objects of the tree which the image does not have:
+    /// objects that are just being loaded or about to go.
     fn of_other_objects(&self, system: &System) -> BTreeSet<u32> {
         let others = system.objects.of_files();
         let others = others.filter(|id| !self.objects.contains_key(id));
@@ -720,14 +729,14 @@ impl Things {
         numbers.collect()
     }
 
-    /// Its memory objects.
+    /// The memory objects of the tree, as an image has them.
     fn objects(&self, system: &System) -> Option<Vec<SavedObject>> {
         let number = |d: &Shared<_>| self.descriptions.number(Rc::as_ptr(d));
         let ids = self.objects.keys();
         ids.map(|id| system.objects.saved(*id, number)).collect()
     }
 
-    /// The locks that it has on its files.
+    /// The locks that the tree has on its files.
     fn locks(&self, system: &System) -> Vec<SavedLock> {
         if system.locks.is_empty() {
             return Vec::new();
@@ -743,7 +752,7 @@ impl Things {
                     Owner::Description(at) => number(at).map(SavedOwner::Description),
                     Owner::Whole(at) => number(at).map(SavedOwner::Whole),
                 };
-                // Others have theirs.
+                // Locks of others stay with them.
                 locks.extend(owner.map(|owner| SavedLock {
                     ino: *ino,
                     owner,
@@ -758,7 +767,7 @@ impl Things {
         locks
     }
 
-    /// Fails if the tree shares something with others that cannot be cut, or is not to be.
+    /// Fails if the tree shares something with others that must not be shared; with `cut`, only for what cannot be cut.
     fn are_its_own(&self, cut: bool, system: &System) -> Result<(), Refusal> {
         let shared = |what: &str| Err(Refusal::Shared(what.to_string()));
         if self.memories.shared().is_some() {
@@ -810,7 +819,7 @@ impl Things {
         Ok(())
     }
 
-    /// Fails if somebody else has a file of memory open, too.
+    /// Fails if somebody outside the tree has one of its `memfd_create` files open.
     fn are_open_to_nobody(&self, system: &System) -> Result<(), Refusal> {
         let mut own: BTreeMap<u64, usize> = BTreeMap::new();
         let all = self.descriptions.all.iter();
@@ -835,20 +844,20 @@ impl Things {
         }
     }
 
-    /// Its pseudo-terminals, of the tree with this root.
+    /// The pseudo-terminals, as the tree with this root has them.
     fn ptys(&self, root: Pid, system: &System) -> Vec<SavedPty> {
         let numbers: BTreeSet<u32> = self.ptys.iter().filter_map(|n| self.pty(*n)).collect();
         let saved = numbers.into_iter();
         let mut saved: Vec<_> = saved.filter_map(|n| system.ptys.saved(n, root)).collect();
         saved.sort_unstable_by_key(|pty| pty.id);
         for pty in &mut saved {
-            // One that has hung up is nobody's.
+            // A terminal whose master is not in the image has hung up, so it belongs to no session.
             pty.session = pty.session.filter(|_| self.has_master(pty.id));
         }
         saved
     }
 
-    /// Whether it has the master of this pseudo-terminal.
+    /// Whether the master of this pseudo-terminal is open in the tree.
     fn has_master(&self, pty: u64) -> bool {
         self.ptys.iter().any(|number| {
             let kind = &self.descriptions.all[*number].borrow().kind;
@@ -856,7 +865,8 @@ impl Things {
         })
     }
 
-    /// Gathers the files: with what is in them if they are written, or if `all`, as far as there is room.
+    /// Gathers the files, with the contents of those that may be written (of every file if `all`), as far as there is
+    /// room.
     fn gather(
         &mut self,
         all: bool,
@@ -872,7 +882,7 @@ impl Things {
                 .iter()
                 .filter(|(ino, _)| !known.contains_key(ino));
             gathered.order = new.map(|(ino, what)| (*ino, what.clone())).collect();
-            // Those that are written come first.
+            // `order` is taken from the end: files that may be written come first.
             let order = &mut gathered.order;
             order.sort_by_key(|(ino, (_, written))| (*written, core::cmp::Reverse(*ino)));
         }
@@ -893,7 +903,7 @@ impl Things {
         pipes.into_values().collect()
     }
 
-    /// What the instances of `epoll` watch; if it is cut, without what only others have open.
+    /// What the instances of `epoll` watch; with `cut`, without descriptions that only others have open.
     fn watches(&self, cut: bool, system: &System) -> Result<Vec<(u64, Vec<SavedWatch>)>, Refusal> {
         let mut all = BTreeMap::new();
         for number in &self.epolls {
@@ -911,8 +921,9 @@ impl Things {
                     }
                     return Err(Refusal::Shared(format!("what {fd} watches")));
                 };
-                // What was closed for it by the cut it is told of, as of any end; and of the console of where it goes on,
-                // which may have got something before it listens.
+                // A watch that is not in the ready list is put there if the restored program may have missed its event:
+                // after a cut any watch, since the cut closes the other ends; otherwise a level-triggered one, since
+                // the console of the new place may already have input.
                 let place = place.or_else(|| {
                     behind += 1;
                     (cut || watch.events & EDGE == 0).then_some(behind)
@@ -931,7 +942,7 @@ impl Things {
         Ok(all.into_iter().collect())
     }
 
-    /// The sockets; if it is cut, without connections to others.
+    /// The sockets; with `cut`, without connections to others.
     fn sockets(
         &self,
         cut: bool,
@@ -951,7 +962,7 @@ impl Things {
                     format!("the socket at {fd} has a connection to another machine, {to}");
                 return Err(Refusal::Because(sentence));
             }
-            // What has come from others since the tree was looked at is theirs.
+            // Connections and messages of others that came after the tree was looked at belong to these others.
             let mut ready = socket.ready.iter();
             if ready.any(|end| !self.sockets.contains_key(end)) {
                 let sentence = format!("the connection of the socket at {fd}");
@@ -971,7 +982,7 @@ impl Things {
             if cut {
                 socket.leave_others(|id| self.sockets.contains_key(id));
             }
-            // Who sent datagrams to one that is gone is told so at the next.
+            // The peer of a datagram socket may have been closed: its next send reports that.
             socket.peer = socket
                 .peer
                 .filter(|peer| system.sockets.find(*peer).is_some());
@@ -992,7 +1003,7 @@ impl Things {
                 }
                 _ => None,
             };
-            // That can be said of any tree, however large.
+            // This check is made for trees of every size; reading the whole tree back is only for small ones.
             if !socket.can_be_saved() {
                 let sentence = format!("the socket at {fd} is as no image can have one");
                 return Err(Refusal::Because(sentence));
@@ -1008,7 +1019,7 @@ impl Things {
         Ok(saved)
     }
 
-    /// How many there are of what is counted.
+    /// How many things of each kind there are, to be compared with the bounds.
     fn counts(
         &self,
         pipes: &[SavedPipe],
@@ -1038,7 +1049,7 @@ impl Things {
         }
     }
 
-    /// About how long they are, encoded, or a little less than that.
+    /// Approximate encoded length in bytes; may be a little too small.
     fn size(&self) -> u64 {
         let memories = self.memories.all.iter().map(|memory| {
             let memory = memory.borrow();
@@ -1057,17 +1068,19 @@ impl Things {
     }
 }
 
-/// Puts something behind what is encoded.
+/// Appends the encoding of a value.
 fn put<T: Serialize>(encoded: &mut Vec<u8>, what: &T) -> Result<(), Refusal> {
     *encoded = postcard::to_extend(what, core::mem::take(encoded)).map_err(|_| OUT)?;
     Ok(())
 }
 
-/// The part of the tree of this process: all the tasks of its processes, each with the place of its thread in the control
-/// segment; or why it cannot be saved. `known` says where the first thread of a process stands whose task has ended, and
-/// the name of a process that has ended. The same is to be called again with what has been
-/// gathered after [`Refusal::Later`] (what is asked of a disk takes time, or one more file is there; as a new call unless that waits) and
-/// [`Refusal::Turn`] (there is more, and others are to have a turn first).
+/// Makes the part of the processes `all`, or says why they cannot be saved. `tasks` has all tasks that may be among
+/// them, each with the place of its thread in the control segment. `known` tells, of a process, the place of its first
+/// thread if that thread's task has ended, and the name of a process that has ended.
+///
+/// After [`Refusal::Later`] (a disk was asked, or one more file is gathered) and [`Refusal::Turn`] (there is more to
+/// do, and others get a turn first) the caller calls again with the same `gathered`. After `Later` that is a new call
+/// of the host, unless the host waits for an answer.
 pub fn save(
     (what, all): (What, &[Pid]),
     gathered: &mut Gathered,
@@ -1093,7 +1106,7 @@ pub fn save(
         let sentence = format!("process {} is just opening a FIFO", task.number);
         return Err(Refusal::Because(sentence));
     }
-    // The memory of the root is the first one.
+    // Sorting puts the root's task first, and with it the root's memory.
     let mut tasks: Vec<(u64, &Task)> = tasks.to_vec();
     let numbers: BTreeMap<Pid, u32> = all.iter().copied().zip(0..).collect();
     tasks.retain(|(_, task)| numbers.contains_key(&task.pid));
@@ -1196,7 +1209,8 @@ pub fn save(
     (counts.objects, counts.ptys) = (objects.len(), ptys.len());
     counts.ipc = ipc.map_or([0; 3], bounds::of_ipc);
     counts.undo = processes.iter().map(|process| process.undo.len()).sum();
-    // What others have sent to it counts for them as long as it waits.
+    // More than the bounds allow can be here, because what others have sent to the tree is charged to them while it
+    // waits.
     if let Some(sentence) = excess(&counts) {
         return Err(Refusal::Because(sentence));
     }
@@ -1212,7 +1226,7 @@ pub fn save(
     put(&mut tree, &(inotifies, places))?;
     put(&mut tree, &ipc.map(|ipc| ipc.kept(&system.objects)))?;
     put(&mut tree, &gathered.directories(&things.contexts))?;
-    // The root's task is the first one, and all have one clock.
+    // The root's task is the first one, and all tasks have one clock.
     let now = tasks.first().map_or(0, |(_, task)| task.now(host));
     put(&mut tree, &host.date().wrapping_sub(now))?;
     let files = core::mem::take(&mut gathered.files).into_iter();
@@ -1228,7 +1242,8 @@ pub fn save(
         files,
     };
     let encoded = postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?;
-    // Who finds out at the restore has nothing left to save. Where there is no memory to look, the image may yet be restored elsewhere.
+    // An image that cannot be restored must be found out while the tree still exists. If memory is too short to read it
+    // back it is kept all the same: another machine may be able to restore it.
     if tree.len() <= LOOKED_AT
         && room(host, DECODED * tree.len() as u64).is_ok()
         && !can_be_read(&tree, &part.files)
@@ -1250,7 +1265,7 @@ pub fn save(
     })
 }
 
-/// Fails if a part of a tree uses the System V IPC of that, which stays there.
+/// Fails if a part of a tree uses System V IPC of the tree, which stays with the rest of the tree.
 fn uses_no_ipc(all: &[Pid], tasks: &[(u64, &Task)], system: &System) -> Result<(), Refusal> {
     let changes = |pid: &Pid| {
         let ipc = system.find(*pid).and_then(|p| system.ipcs.of(p.root));
@@ -1270,7 +1285,7 @@ fn uses_no_ipc(all: &[Pid], tasks: &[(u64, &Task)], system: &System) -> Result<(
     Ok(())
 }
 
-/// The System V IPC of a tree of which this is the root.
+/// The System V IPC of a tree with this root, unless it is empty.
 fn of_whole_tree(system: &System, root: Pid) -> Option<&Ipc> {
     let ipc = system.ipcs.of(root)?;
     (!ipc.is_empty()).then_some(ipc)
@@ -1289,7 +1304,7 @@ impl SavedProcess {
     ) -> Option<Self> {
         let process = system.find(pid)?;
         let mut saved = process.clone();
-        // What is cut from a tree has its console as that has.
+        // A process that is cut out of a tree takes along the console settings of the tree.
         let settings = system.console_settings(pid);
         saved.termios = settings
             .filter(|_| numbers.get(&pid) == Some(&0))
@@ -1313,7 +1328,7 @@ impl SavedProcess {
     }
 }
 
-/// The number of a tracer in the list.
+/// The number of a tracer in the list; 0 if it is not there and the task is being released from it.
 fn numbers_of(processes: &BTreeMap<Pid, u32>, tracer: Pid, leaves: bool) -> Option<u32> {
     let number = processes.get(&tracer).copied();
     number.or_else(|| leaves.then_some(0))
@@ -1327,7 +1342,8 @@ impl SavedTask {
         system: &System,
     ) -> Option<Self> {
         let shares = &task.shares;
-        // At a word of memory that nobody has any more nobody wakes it.
+        // A futex in a memory object that the tree does not map cannot be woken, so it is not saved that the task waits
+        // there.
         let waits = system.futexes.place(task.tid).filter(|(word, ..)| {
             let object = word.object();
             object.is_none_or(|id| things.objects.contains_key(&id))
@@ -1352,7 +1368,7 @@ impl SavedTask {
             waits_in: waits.and_then(|(word, ..)| word.object()),
             owner,
             trace: system.trace(task.tid).and_then(|trace| {
-                // Who is left by a tracer that has ended is so by anybody.
+                // A task whose tracer has ended is being released, whoever is named as the tracer.
                 let tracer = numbers_of(processes, trace.tracer, trace.leaves)?;
                 Some((tracer, trace.clone()))
             }),

@@ -1,4 +1,4 @@
-//! What a part says, for people who do not restore it.
+//! Describes the contents of a part to people, without restoring it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -11,19 +11,18 @@ use super::file::SavedFile;
 use super::{Saved, SavedProcess, SavedTask};
 use crate::process::{Counter, Description, Device, End, Kind};
 
-/// A part that was read, and looked at as before it is restored.
+/// A part that has been read and checked as for a restore.
 pub struct Shown {
     saved: Saved,
     files: BTreeMap<u64, SavedFile>,
 }
 
 impl Shown {
-    /// Reads a part. If it is known for how many memories and pieces of shared memory it is, it must have so many
-    /// (`counts`), as for whoever restores it. `room` is told how much memory that takes, and says whether there is so
-    /// much.
+    /// Reads a part. `counts`, if known, are the memories and memory objects saved beside the part, which must match.
+    /// `room` is told how many bytes of memory this takes, and says whether they are there.
     ///
     /// # Errors
-    /// A sentence, if there is no such tree.
+    /// A sentence that says what is wrong.
     pub fn read(
         bytes: &[u8],
         counts: Option<(usize, usize)>,
@@ -34,7 +33,8 @@ impl Shown {
         Ok(Shown { saved, files })
     }
 
-    /// Its processes with what they have open, and the files that it has itself, numbered from `first` on.
+    /// Lines about the processes with what they have open, and about the files that the part carries, numbered from
+    /// `first` on.
     #[must_use]
     pub fn lines(&self, first: usize) -> Vec<String> {
         let mut lines = Vec::new();
@@ -59,7 +59,7 @@ impl Shown {
         lines
     }
 
-    /// Says what the tree has of System V IPC.
+    /// Adds lines about the System V IPC of the tree.
     fn ipc(&self, lines: &mut Vec<String>) {
         let Some(ipc) = &self.saved.ipc else {
             return;
@@ -80,7 +80,7 @@ impl Shown {
         }
     }
 
-    /// The files that the part has: path, whether they were open to be written, and what is in them.
+    /// The files that the part carries: path, whether they were open for writing, and their contents.
     pub fn contents(&self) -> impl Iterator<Item = (Option<&str>, bool, &[u8])> {
         self.files.values().filter_map(|file| match file {
             SavedFile::Named(_) => None,
@@ -94,7 +94,8 @@ impl Shown {
         })
     }
 
-    /// Says a process. Tables of descriptors may be those of many: `said` has the process with which each was.
+    /// Adds lines about a process. Several processes can share a descriptor table: `said` has, by the number of a
+    /// table, the process at which it was listed.
     fn process(
         &self,
         n: u32,

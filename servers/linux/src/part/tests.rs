@@ -1,4 +1,4 @@
-//! Forged parts: each says one thing that no tree could.
+//! Forged parts: each claims one thing that no tree could have.
 
 use crate::memory::{Areas, PAGE};
 use crate::trace::{Stop, Trace};
@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use services::process::Status;
 
-/// What is forged, in a tree of four processes, the second one of which has ended, with five tasks and two memories.
+/// What is forged, in a tree of four processes with five tasks and two memories; the second process has ended.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub(crate) enum Forged {
@@ -264,7 +264,7 @@ impl Forged {
     ];
 }
 
-/// A true part, changed so.
+/// A valid part with this change.
 pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
     let (version, tree, mut files): (u32, Vec<u8>, Vec<(u64, SavedFile)>) =
         postcard::from_bytes(part).unwrap();
@@ -286,7 +286,8 @@ pub(crate) fn forge(part: &[u8], forged: Forged) -> Vec<u8> {
     part
 }
 
-/// The same with another tree, whose length is right: nothing if that cannot be read, unless it `may` be so.
+/// The part with its tree changed, and the tree's length right. `None` if the changed tree cannot be decoded, unless it
+/// `may` be undecodable.
 pub(crate) fn with_tree(
     part: &[u8],
     may: bool,
@@ -338,7 +339,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             .unwrap()
     };
     match forged {
-        // The latter two are made from what is encoded.
+        // The latter two are made in `forge`, from the encoding.
         Forged::Nothing | Forged::TreeWithMore | Forged::PartWithMore => {}
         Forged::SharedNowhere => of_ipc(saved).memories.values_mut().next().unwrap().object = 0,
         Forged::SharedOfNobody => of_ipc(saved).memories = Default::default(),
@@ -604,7 +605,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.locks.insert(1, one);
         }
         Forged::LocksCollide => {
-            // Of another table, from the first byte on.
+            // A lock of another owner, from the first byte on.
             let one = saved.locks[0];
             let at = saved
                 .descriptions
@@ -627,7 +628,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::MemfdNowhere => saved.memfds[0].0 = u64::MAX,
         Forged::MemfdWithName => {
-            // Others, who open it, would find it sealed.
+            // Others who open the named file would find it sealed.
             let own = saved.memfds[0].0;
             let mut all = saved.descriptions.iter();
             let other = all.find(|d| matches!(d.kind, Kind::File { .. }) && d.ino() != Some(own));
@@ -660,7 +661,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
         }
         Forged::ObjectBehindUnwritten => saved.objects[1] = saved.objects[1].behind_unwritten(),
         Forged::ObjectOfSealed => {
-            // Whoever is shown that it is sealed relies on that.
+            // A program that is told of the seal relies on it.
             let (ino, memfd) = &mut saved.memfds[0];
             memfd.seals |= linux_raw_sys::general::F_SEAL_WRITE;
             let mut all = saved.descriptions.iter();
@@ -718,7 +719,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.ptys.push(one);
         }
         Forged::PtyTwice => {
-            // Two that programs see as one.
+            // Two pairs that programs see under one number.
             let mut one = saved.ptys[0].clone();
             one.id = u64::MAX;
             saved.ptys.push(one);
@@ -741,7 +742,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
     }
 }
 
-/// A socket that listens, of which nothing else speaks yet.
+/// A listening socket to which nothing else refers yet.
 fn listener(saved: &Saved, id: u64) -> SavedSocket {
     let mut socket = saved.sockets[0].socket.clone();
     (socket.state, socket.peer) = (State::Listening, None);
@@ -755,8 +756,8 @@ fn listener(saved: &Saved, id: u64) -> SavedSocket {
     }
 }
 
-/// A true part of a tree whose lists of memory objects and files of memory each have `count` elements: every one of the files is
-/// sealed and that of an object.
+/// A valid part of a tree whose lists of memory objects and `memfd_create` files have `count` elements each: every file
+/// is sealed and has an object.
 pub(crate) fn forge_many(part: &[u8], count: u32) -> Vec<u8> {
     let (version, tree, mut files): (u32, Vec<u8>, Vec<(u64, SavedFile)>) =
         postcard::from_bytes(part).unwrap();
@@ -792,7 +793,7 @@ pub(crate) fn forge_many(part: &[u8], count: u32) -> Vec<u8> {
     .unwrap()
 }
 
-/// A true part whose pipes are all as large as one can be, with so many bytes in each.
+/// A valid part whose pipes all have the largest capacity, with this many bytes in each.
 pub(crate) fn forge_pipes(part: &[u8], bytes: usize) -> Vec<u8> {
     let forged = with_tree(part, true, |tree| {
         let mut saved: Saved = postcard::from_bytes(tree).unwrap();
