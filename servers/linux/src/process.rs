@@ -34,12 +34,13 @@ use crate::work::{Own, Spent};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
-/// Most bytes of the name of a process: a list has no room for more, and each process keeps one.
+/// Longest name of a process in bytes: process lists have no room for more, and each process keeps its name.
 pub const MAX_TITLE: usize = 1024;
-/// Most calls of a process that are reported: there are fewer that have names, and each takes memory.
+/// Most refused calls of a process that are reported. There are fewer calls with names, and each one noted takes
+/// memory.
 pub const MAX_REPORTED: usize = 512;
 
-/// Flags of `open` that stay with the description.
+/// Flags of `open` that stay with the file description.
 pub mod open_flags {
     pub use linux_raw_sys::general::FASYNC;
     pub use linux_raw_sys::general::{
@@ -50,11 +51,11 @@ pub mod open_flags {
     };
     use linux_raw_sys::general::{O_DIRECT, O_NOATIME};
 
-    /// What `F_SETFL` can change.
+    /// Flags that `F_SETFL` can change.
     pub const SETTABLE: u32 = APPEND | NONBLOCK | FASYNC | O_DIRECT | O_NOATIME;
 }
 
-/// A device that the personality provides itself.
+/// A device that this server provides itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Device {
     /// `/dev/null`.
@@ -91,20 +92,20 @@ pub enum Kind {
     Device(Device),
     /// A text under `/proc`.
     Text(Box<Reading>),
-    /// A directory that is not one of the file system.
+    /// A directory under `/proc`, `/sys` or `/dev` that this server makes.
     Folder(Folder),
-    /// Something that counts.
+    /// An eventfd or timerfd.
     Counter {
         /// Its identity.
         id: u64,
-        /// What it counts.
+        /// Its count or timer.
         counter: Counter,
     },
     /// Signals that are taken by reading (`signalfd`).
     Signals {
         /// Its identity.
         id: u64,
-        /// Which.
+        /// The signals, as a mask.
         mask: u64,
     },
     /// An instance of `epoll`.
@@ -137,22 +138,22 @@ pub enum Kind {
         id: u64,
         /// Which end, or both.
         end: End,
-        /// The file that is its name, for a FIFO: its inode, which is open.
+        /// For a FIFO, the inode of the file that is its name; that file is open.
         ino: Option<u64>,
-        /// The pipe itself. An image has it once, under its identity.
+        /// The pipe itself. An image has it once, by its identity.
         #[serde(skip)]
         pipe: Shared<Pipe>,
     },
 }
 
 impl Kind {
-    /// Whether it has an offset that can be chosen.
+    /// Whether the description has an offset that can be set.
     #[must_use]
     pub const fn can_seek(&self) -> bool {
         self.key().is_none()
     }
 
-    /// What calls wait for that need it to be ready; nothing for what is always ready.
+    /// The key under which calls wait until this is ready; `None` if it is always ready.
     #[must_use]
     pub const fn key(&self) -> Option<Key> {
         match self {
@@ -182,7 +183,7 @@ impl Kind {
         }
     }
 
-    /// The same, to be changed.
+    /// As [`Kind::ino`], to be changed.
     pub(crate) const fn ino_mut(&mut self) -> Option<&mut u64> {
         match self {
             Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
@@ -201,25 +202,25 @@ impl Kind {
     }
 }
 
-/// What a descriptor counts.
+/// The state of an eventfd or timerfd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Counter {
-    /// What was written to it (`eventfd`).
+    /// An eventfd.
     Event {
-        /// The sum.
+        /// The sum of what was written and not read.
         count: u64,
-        /// Whether each read takes one.
+        /// Whether each read takes 1 (`EFD_SEMAPHORE`).
         semaphore: bool,
     },
-    /// How often it has gone off (`timerfd`).
+    /// A timerfd.
     Timer {
         /// Its clock.
         clock: u32,
-        /// When it goes off next, on the process's clock.
+        /// When it expires next, on the process's clock.
         next: Option<u64>,
-        /// After how many nanoseconds again; 0 for never.
+        /// The interval in nanoseconds; 0 if it expires once.
         interval: u64,
-        /// It was set to a date: see [`Counter::keep_date`].
+        /// Whether it was set to a date: see [`Counter::keep_date`].
         by_date: bool,
     },
 }
@@ -227,52 +228,52 @@ pub enum Counter {
 /// Which end of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// The one that is read from.
+    /// The read end.
     Read,
-    /// The one that is written to.
+    /// The write end.
     Write,
-    /// Both, of a FIFO.
+    /// Both: a FIFO that is open for reading and writing.
     Both,
 }
 
 impl End {
-    /// Whether it is read from.
+    /// Whether it includes the read end.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, End::Write)
     }
 
-    /// Whether it is written to.
+    /// Whether it includes the write end.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, End::Read)
     }
 }
 
-/// Most bytes that a pipe holds.
+/// Largest capacity of a pipe in bytes.
 pub const PIPE_CAPACITY: usize = 64 << 10;
-/// So many bytes are written to a pipe all at once or not at all.
+/// Most bytes that are written to a pipe atomically.
 pub const PIPE_BUF: usize = 4096;
 
-/// What is in a pipe, and who has its ends.
+/// The contents of a pipe, and how many have its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pipe {
-    /// The bytes that have been written and not read.
+    /// Bytes that were written and not yet read.
     pub bytes: VecDeque<u8>,
     /// Most bytes that it holds.
     pub capacity: usize,
-    /// Open descriptions of the end that is read from.
+    /// Open descriptions of the read end.
     pub readers: usize,
-    /// Open descriptions of the end that is written to.
+    /// Open descriptions of the write end.
     pub writers: usize,
-    /// Whether somebody has ever had the end that is written to.
+    /// Whether the write end has ever been open.
     pub had_writer: bool,
-    /// For whom it is counted.
+    /// The payer that the pipe is charged to.
     pub payer: Payer,
 }
 
 impl Pipe {
-    /// One more has this end.
+    /// Counts one more open description of this end.
     pub fn open(&mut self, end: End) {
         self.readers += usize::from(end.reads());
         self.writers += usize::from(end.writes());
@@ -300,23 +301,23 @@ pub struct Entry {
 pub struct Description {
     /// What it is open on.
     pub kind: Kind,
-    /// Of [`open_flags`].
+    /// Flags, of [`open_flags`].
     pub flags: u32,
     /// Where the next read or write happens; for a directory, the number of entries handed out.
     pub offset: u64,
-    /// Who is to be told when it is ready (`F_SETOWN`).
+    /// The owner that signals are meant for (`F_SETOWN`).
     pub owner: Option<Box<AsyncOwner>>,
 }
 
-/// Who would be told by a signal that a description is ready (`O_ASYNC`). None is sent: it is kept, since programs give
-/// up that may not say it.
+/// Who would get a signal when a description is ready (`O_ASYNC`). No such signal is sent; the setting is kept because
+/// programs give up if they cannot make it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsyncOwner {
-    /// What it is: [`AsyncOwner::PROCESS`] and its like.
+    /// Thread, process or group: [`AsyncOwner::PROCESS`] and the like.
     pub kind: u8,
     /// Its number as programs see it; 0 if there is none.
     pub number: u32,
-    /// By which signal, if not by `SIGIO`.
+    /// The signal to send; 0 for `SIGIO`.
     pub signal: u8,
 }
 
@@ -328,7 +329,7 @@ impl AsyncOwner {
     /// `F_OWNER_PGRP`.
     pub const GROUP: u8 = 2;
 
-    /// Whether there can be such a one.
+    /// Whether the setting is possible (one from an image may not be).
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.kind <= Self::GROUP
@@ -362,7 +363,8 @@ impl Description {
         self.kind.ino()
     }
 
-    /// Gives up what it is open on. To be called once, when nobody has the description any more, which had this address.
+    /// Closes what the description is open on. Call this once, after the last reference to the description at `address`
+    /// is gone.
     fn release(self, address: usize, system: &mut System, host: &mut dyn Host) {
         let is_told = system.busy.closed(&self);
         if !system.inotify.is_unwatched() {
@@ -377,7 +379,7 @@ impl Description {
         }
         if let Some(ino) = self.ino() {
             if !system.memfds.is_empty() && system.busy.descriptions(ino) == 0 {
-                // It has no name.
+                // A file of `memfd_create` has no name, so nobody can open it again.
                 system.memfds.remove(&ino);
             }
             if is_told {
@@ -393,7 +395,7 @@ impl Description {
 /// Something that tasks share, each as long as it needs it.
 pub type Shared<T> = Rc<RefCell<T>>;
 
-/// A new thing that can be shared.
+/// Wraps a value so that tasks can share it.
 pub fn shared<T>(value: T) -> Shared<T> {
     Rc::new(RefCell::new(value))
 }
@@ -407,17 +409,17 @@ pub struct Fd {
     pub cloexec: bool,
 }
 
-/// Descriptors.
+/// A table of descriptors.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// By number.
+    /// The descriptors by number.
     pub fds: Descriptors,
-    /// As whom it has locks ([`crate::lock::Owner`]); 0 as long as it has had none.
+    /// The owner of its record locks ([`crate::lock::Owner`]); 0 until it has had one.
     pub owner: u64,
 }
 
 impl Clone for Files {
-    /// A copy has none of the locks.
+    /// A copy has none of the locks, as after `fork`.
     fn clone(&self) -> Self {
         Files {
             fds: self.fds.clone(),
@@ -427,7 +429,7 @@ impl Clone for Files {
 }
 
 impl Files {
-    /// The lowest free descriptor from `from` on.
+    /// The lowest free descriptor from `from` on and below `limit`. Errors: `EMFILE`.
     pub fn lowest(&self, from: u32, limit: u32) -> Result<u32, Errno> {
         let free = self.fds.lowest(from);
         (free < limit.min(MAX_FDS)).then_some(free).ok_or(EMFILE)
@@ -455,7 +457,7 @@ impl Files {
         );
     }
 
-    /// Closes a descriptor; with its last descriptor, in whatever process, a description goes too.
+    /// Closes a descriptor. The description is closed with the last descriptor that refers to it, in any process.
     pub fn close(
         &mut self,
         system: &mut System,
@@ -469,7 +471,8 @@ impl Files {
         Ok(())
     }
 
-    /// As [`Files::close`], but for circles of sockets, which are looked for among all sockets. Whether there may be one.
+    /// As [`Files::close`], but does not look for circles of sockets, which takes a pass over all sockets. Returns
+    /// whether there may be one.
     fn close_one(
         &mut self,
         system: &mut System,
@@ -504,7 +507,7 @@ impl Files {
         self.close_these(system, host, fds);
     }
 
-    /// Closes these. Circles of sockets are looked for once.
+    /// Closes these descriptors, and then looks for circles of sockets once.
     pub fn close_these(
         &mut self,
         system: &mut System,
@@ -522,7 +525,7 @@ impl Files {
     }
 }
 
-/// Gives up the descriptions that were dropped, and those that go with them, unless others have them.
+/// Closes the descriptions in `System::dropped` to which nobody else refers, and those that are dropped with them.
 pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
     while let Some(gone) = system.dropped.pop() {
         if !system.locks.is_empty() && Rc::strong_count(&gone) == 1 {
@@ -540,23 +543,23 @@ pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
 /// comes again, from the same place with the same arguments.
 pub type CallKey = [u64; 9];
 
-/// What is kept of a call that waits.
+/// The state of a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Which call it belongs to. Any other call makes it void.
+    /// The call. Any other call makes the state void.
     pub key: CallKey,
-    /// When it is over, on the process's clock. It was computed when the call first came.
+    /// The deadline on the process's clock, computed when the call first came.
     pub deadline: Option<u64>,
-    /// How much of it is done (bytes that the console has taken).
+    /// How much of the call is done: bytes that the console has taken, or [`crate::futex::GRANTED`].
     pub progress: u64,
-    /// All that it writes is written, and is to be made durable.
+    /// Everything is written, and is still to be made durable.
     pub is_written: bool,
-    /// How many answers about the network's card there were when it asked for one.
+    /// How many answers about the network card there had been when the call asked for one.
     pub answers: Option<u64>,
 }
 
 impl Wait {
-    /// Of a call of which nothing is done yet.
+    /// The state of a call of which nothing is done yet.
     #[must_use]
     pub const fn new(key: CallKey) -> Self {
         Wait {
@@ -578,13 +581,13 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Whether it may do what root may.
+    /// Whether the process has the powers of root.
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.uid[1] == 0
     }
 
-    /// User and group to whom belongs what is made, unless both are root's.
+    /// User and group that own new files; `None` if both are root's.
     pub fn owner(&self) -> Option<(u32, u32)> {
         let (uid, gid) = (self.uid[1], self.gid[1]);
         ((uid, gid) != (0, 0)).then_some((uid, gid))
@@ -598,32 +601,32 @@ pub struct Memory {
     pub areas: Areas,
     /// Where the heap begins.
     pub brk_start: u64,
-    /// Where it ends now.
+    /// Where the heap ends.
     pub brk: u64,
-    /// The program's name in lists: its arguments, of which [`MAX_TITLE`] bytes.
+    /// The program's name in process lists: its arguments, at most [`MAX_TITLE`] bytes.
     pub name: String,
     /// Absolute path of the executable.
     pub exe: String,
-    /// The memory objects of which it has areas.
+    /// References to the memory objects that it maps.
     #[serde(skip)]
     pub objects: Uses,
-    /// The file of its program, as long as that is protected from being written.
+    /// The file of the program, which cannot be written meanwhile.
     #[serde(skip)]
     pub executed: Option<Rc<Executed>>,
-    /// Where the arguments are, each with a zero byte behind it: their address and how many bytes they are.
+    /// Where the arguments are, each with a zero byte behind it: address and length in bytes.
     pub args: (u64, u64),
-    /// Where the environment is, in the same way.
+    /// Where the environment is, likewise.
     pub environment: (u64, u64),
-    /// Files that it has or had private mappings of, but for its own.
+    /// Files, other than the program's, of which it has or had private mappings.
     pub mapped: Mapped,
 }
 
-/// Files of which a program has or had private mappings: its interpreter, its libraries, others. Their bytes are the
-/// program's own. The names are for `/proc/PID/maps`, and those of files that have some also for those who restore
-/// the program elsewhere, where it may load more of the same. A list is small however long a program maps files,
-/// since nobody is charged for it.
+/// Files of which a program has or had private mappings: its interpreter, its libraries, others. The mapped bytes
+/// themselves are the program's own. The names are for `/proc/PID/maps`, and those of files with a path also for
+/// whoever restores the program on another machine, where it may load more of these files. The list is bounded however
+/// long a program maps files, since nobody is charged for it.
 ///
-/// An image has the names only: a number means nothing in another boot.
+/// An image has the names only: an inode number means nothing in another boot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 pub struct Mapped(Vec<MappedFile>);
@@ -631,10 +634,10 @@ pub struct Mapped(Vec<MappedFile>);
 /// A file of which a program has or had private mappings.
 #[derive(Clone, Debug)]
 pub struct MappedFile {
-    /// Its path when it was mapped. With ` (deleted)` behind it it had none any more. Those who come of a `fork` have
-    /// it together.
+    /// The path when it was mapped, followed by ` (deleted)` if the file had none any more. Shared by the processes
+    /// that come of a `fork`.
     pub name: Rc<str>,
-    /// Its inode then, if it was mapped since the program was last restored.
+    /// The inode, if the file was mapped since the program was last restored.
     pub ino: Option<u64>,
 }
 
@@ -647,15 +650,15 @@ impl MappedFile {
 }
 
 impl Mapped {
-    /// Most of them. Of others nothing is known.
+    /// Most files in the list. Further ones are unknown.
     pub const MOST: usize = 128;
-    /// Most bytes of all names that are kept: so many of each, if they are that many.
+    /// Most bytes of all names together.
     pub const BYTES: usize = 272 * Self::MOST;
-    /// What is behind the name of a file that has none any more.
+    /// What follows the name of a file that was already removed.
     pub const LOST: &str = " (deleted)";
 
-    /// The file with this inode, of which a mapping is made beside these areas: what an [`OfFile`] calls it. If there
-    /// is no room it takes the place of one of which there is no mapping any more.
+    /// Adds the file with this inode, of which a mapping beside `areas` is being made, and returns its number for
+    /// [`OfFile`]. If there is no room it replaces a file that `areas` do not map.
     pub fn add(&mut self, areas: &Areas, ino: u64, name: &str) -> u16 {
         let is_it =
             |file: &MappedFile| *file.name == *name && file.ino.is_none_or(|its| its == ino);
@@ -684,11 +687,11 @@ impl Mapped {
                 }
             }
         }
-        // There are few of them.
+        // The index is below `MOST`.
         place as u16 + 1
     }
 
-    /// The place of one that none of these areas is of.
+    /// The index of a file that none of these areas maps.
     fn unused(&self, areas: &Areas) -> Option<usize> {
         let mut used = [false; Self::MOST];
         for area in areas.list() {
@@ -702,38 +705,38 @@ impl Mapped {
         used.iter().position(|used| !used)
     }
 
-    /// What an [`OfFile`] calls the file with this inode, if it was mapped before.
+    /// The number for [`OfFile`] of the file with this inode, if it was mapped before.
     #[must_use]
     pub fn of_ino(&self, ino: u64) -> Option<u16> {
         let place = self.0.iter().position(|file| file.ino == Some(ino));
         place.map(|place| place as u16 + 1)
     }
 
-    /// The file that an [`OfFile`] calls so.
+    /// The file with this number of an [`OfFile`].
     #[must_use]
     pub fn get(&self, file: u16) -> Option<&MappedFile> {
         self.0.get(usize::from(file).checked_sub(1)?)
     }
 
-    /// All that are known.
+    /// All files in the list.
     #[must_use]
     pub fn list(&self) -> &[MappedFile] {
         &self.0
     }
 
-    /// The paths of those that had one.
+    /// The paths of the files that had one.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let with_path = self.0.iter().filter(|file| file.had_path());
         with_path.map(|file| &*file.name)
     }
 
-    /// Any names.
+    /// A list of any names.
     #[cfg(test)]
     pub(crate) fn forged(names: Vec<String>) -> Self {
         names.into()
     }
 
-    /// Whether a program can have these.
+    /// Whether a program can have this list.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.0.len() <= Self::MOST && self.0.iter().all(|file| crate::path::is_sound(&file.name))
@@ -756,7 +759,7 @@ impl From<Mapped> for Vec<String> {
     }
 }
 
-/// What an image has of two: their names.
+/// Compares what an image has of the lists: the names.
 impl PartialEq for Mapped {
     fn eq(&self, other: &Self) -> bool {
         let same = |(one, other): (&MappedFile, &MappedFile)| one.name == other.name;
@@ -766,7 +769,7 @@ impl PartialEq for Mapped {
 
 impl Eq for Mapped {}
 
-/// Where a task is in the file system.
+/// The place of a task in the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Absolute path of the working directory.
@@ -780,16 +783,16 @@ pub struct Context {
 pub struct Shares {
     /// Memory (`CLONE_VM`).
     pub memory: Shared<Memory>,
-    /// Descriptors (`CLONE_FILES`).
+    /// Descriptor table (`CLONE_FILES`).
     pub files: Shared<Files>,
-    /// Place in the file system (`CLONE_FS`).
+    /// Working directory and umask (`CLONE_FS`).
     pub context: Shared<Context>,
-    /// What is done with signals (`CLONE_SIGHAND`).
+    /// Actions of signals (`CLONE_SIGHAND`).
     pub actions: Shared<Actions>,
 }
 
 impl Shares {
-    /// Shares of a task that shares with nobody, with nothing in them.
+    /// Shares of a task that shares nothing with others, all empty.
     #[must_use]
     pub fn new(cwd: String) -> Self {
         Shares {
@@ -801,18 +804,18 @@ impl Shares {
     }
 }
 
-/// A copy that is shared with nobody.
+/// A copy that nobody else refers to.
 #[must_use]
 pub fn copied<T: Clone>(original: &Shared<T>) -> Shared<T> {
     shared(original.borrow().clone())
 }
 
-/// What others see of a task.
+/// What other processes can see of a task.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// Its name, with zeros behind it.
+    /// The name, padded with zeros.
     comm: Cell<[u8; Self::MAX_COMM]>,
-    /// What it has had of the processor.
+    /// Processor time that the task has had.
     pub spent: Cell<Spent>,
 }
 
@@ -820,7 +823,7 @@ impl Shown {
     /// Most bytes of the name of a thread.
     pub const MAX_COMM: usize = 15;
 
-    /// Of a task with this name, which has had so much of the processor.
+    /// Of a task with this name and processor time.
     #[must_use]
     pub fn new(comm: &[u8], spent: Spent) -> Rc<Self> {
         let shown = Shown {
@@ -831,7 +834,7 @@ impl Shown {
         Rc::new(shown)
     }
 
-    /// Its name (`prctl(PR_SET_NAME)`).
+    /// The name (`prctl(PR_SET_NAME)`).
     #[must_use]
     pub fn comm(&self) -> SmallVec<[u8; Self::MAX_COMM]> {
         let comm = self.comm.get();
@@ -839,7 +842,7 @@ impl Shown {
         SmallVec::from_slice(name)
     }
 
-    /// Gives it a name: what is before a zero byte, as far as there is room.
+    /// Sets the name: the bytes before the first zero byte, cut to [`Shown::MAX_COMM`].
     pub fn set_comm(&self, name: &[u8]) {
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut comm = [0; Self::MAX_COMM];
@@ -853,33 +856,33 @@ impl Shown {
 /// A task: one thread of execution.
 #[derive(Debug)]
 pub struct Task {
-    /// Its number in the table of all ([`System`]).
+    /// The identity in the table of all tasks ([`System`]).
     pub tid: Tid,
-    /// The process that it is of: the number of that in the table.
+    /// The identity of its process in the table.
     pub pid: Pid,
     /// The number of its process as programs see it.
     pub number: u32,
-    /// Its own number as programs see it; of the first task of a process that of the process.
+    /// Its own number as programs see it; for the first task of a process, that of the process.
     pub thread: u32,
-    /// What others see of it.
+    /// What other processes can see of it.
     pub shown: Rc<Shown>,
     /// Its signals.
     pub signals: Signals,
-    /// The call that waits.
+    /// The state of its call, if that waits.
     pub wait: Option<Wait>,
     /// What its call has loaded so far. An image does not have it.
     pub loading: Option<Box<Loading>>,
-    /// The signals for which that waits (`rt_sigtimedwait`), blocked though they are.
+    /// The signals that the call waits for (`rt_sigtimedwait`) although they are blocked.
     pub awaits: u64,
-    /// The head of its list of locks that are to be told of its end (`set_robust_list`); 0 for none.
+    /// Address of its list of robust futexes (`set_robust_list`); 0 for none.
     pub robust: u64,
-    /// The word that is cleared when it ends, and whose waiter is woken then (`set_tid_address`); 0 for none.
+    /// Address of the word that is cleared, and as a futex woken, when the task ends (`set_tid_address`); 0 for none.
     pub clear_at: u64,
-    /// Where it is noted what it has of the processor.
+    /// Where its processor time is accounted.
     pub own: Own,
-    /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
+    /// Its clock minus the machine's, in nanoseconds. An image has this in the state of the space, not in the part.
     pub clock_offset: u64,
-    /// What it can share with others.
+    /// What it can share with other tasks.
     pub shares: Shares,
 }
 
@@ -905,18 +908,18 @@ impl Task {
         }
     }
 
-    /// Its clock.
+    /// The time on the task's clock.
     pub fn now(&self, host: &mut dyn Host) -> u64 {
         host.now().wrapping_add(self.clock_offset)
     }
 
-    /// The name of its program, for people.
+    /// The name of its program, for messages.
     #[must_use]
     pub fn name(&self) -> String {
         self.shares.memory.borrow().name.clone()
     }
 
-    /// Closes its descriptors, unless others have them too.
+    /// Closes its descriptors, unless other tasks share the table.
     pub fn close_files(&mut self, system: &mut System, host: &mut dyn Host) {
         let files = core::mem::take(&mut self.shares.files);
         if let Some(files) = Rc::into_inner(files) {
@@ -940,7 +943,7 @@ pub struct Current<'a> {
 }
 
 impl<'a> Current<'a> {
-    /// Borrows all of it. `shares` are the task's.
+    /// Borrows everything in `shares`, which are those of `task`.
     pub fn new(task: &'a mut Task, shares: &'a Shares) -> Self {
         Current {
             task,

@@ -1,8 +1,9 @@
-//! Pseudo-terminals: pairs of a master, which a program has that plays the terminal, and a slave, which is a terminal to others; and
-//! the line discipline between them.
+//! Pseudo-terminals. A pair is a master, for the program that plays the terminal, and a slave, which other programs use
+//! as a terminal, with the line discipline between them.
 //!
-//! What is written to the master is input: it is edited line by line or not, echoed, and turned into signals, as the settings say
-//! (`struct termios`). What is written to the slave is output, which the master reads. A pair is there as long as one of its ends is open.
+//! What is written to the master is input: it is edited line by line or not, echoed, and turned into signals, as the
+//! settings say (`struct termios`). What is written to the slave is output, which the master reads. A pair exists as
+//! long as one of its ends is open.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -17,12 +18,12 @@ use crate::wire::{u32_at, Writer};
 
 /// Bytes of the kernel's `struct termios`.
 pub const TERMIOS: usize = 36;
-/// Most bytes of input that nobody has read.
+/// Most bytes of unread input.
 pub const INPUT: usize = 4096;
-/// Most bytes of output that nobody has read.
+/// Most bytes of unread output.
 pub const OUTPUT: usize = 4096;
 
-/// How a terminal is set that nobody has changed: lines, with echo.
+/// The initial settings of a terminal: line by line, with echo.
 #[must_use]
 pub fn default_termios() -> Vec<u8> {
     Writer::new()
@@ -46,20 +47,20 @@ pub fn default_termios() -> Vec<u8> {
         .done()
 }
 
-/// A pair.
+/// A pseudo-terminal: a pair of master and slave.
 #[derive(Clone, Debug)]
 pub struct Pty {
-    /// Tells it from others that had its number before.
+    /// Identity; a number is used again for another pair.
     pub id: u64,
     /// Its number as programs of its tree see it.
     pub shown: u32,
-    /// The root of the tree whose it is: nobody else can open it.
+    /// The root of the tree that it belongs to. Nobody else can open it.
     pub root: Pid,
     payer: Payer,
     termios: Vec<u8>,
     /// `struct winsize`.
     pub window: [u8; 8],
-    /// The slave cannot be opened yet.
+    /// Whether the slave cannot be opened yet.
     pub is_locked: bool,
     /// Open descriptions of each end.
     pub masters: usize,
@@ -67,26 +68,26 @@ pub struct Pty {
     pub slaves: usize,
     /// Whether the slave was ever open.
     pub had_slave: bool,
-    /// The session whose terminal it is: its namespace and number.
+    /// The session whose controlling terminal it is: namespace and number.
     pub session: Option<(u32, u32)>,
-    /// The group that has it.
+    /// The foreground process group.
     pub foreground: u32,
     /// Input that can be read.
     ready: VecDeque<u8>,
-    /// The lengths of the lines in it, if it is read by lines; an empty one is the end of input.
+    /// Lengths of the lines in `ready`, if input is read by lines; a line of length 0 is the end of input.
     lines: VecDeque<usize>,
     /// The line that is being edited.
     edit: Vec<u8>,
-    /// The next byte means itself.
+    /// Whether the next byte is taken literally.
     is_literal: bool,
-    /// Output waits until the user lets it go on.
+    /// Whether output is held until the user lets it go on (Ctrl-S, Ctrl-Q).
     is_held: bool,
     output: VecDeque<u8>,
-    /// Who has the master reads packets (`TIOCPKT`): what has happened at the slave that he has not read, of [`packet`].
+    /// If the master is read in packet mode (`TIOCPKT`): events at the slave, of [`packet`], that have not been read.
     packets: Option<u8>,
 }
 
-/// What a packet without bytes tells of the slave: bits that `<asm-generic/ioctls.h>` of Linux calls `TIOCPKT_`.
+/// Events of packet mode: bits that `<asm-generic/ioctls.h>` of Linux calls `TIOCPKT_`.
 mod packet {
     pub(super) const FLUSHREAD: u8 = 1;
     pub(super) const FLUSHWRITE: u8 = 2;
@@ -98,17 +99,17 @@ mod packet {
     pub(super) const ALL: u8 = 63;
 }
 
-/// What an image has of a pair.
+/// A pair in an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SavedPty {
-    /// As descriptions name it.
+    /// The identity, as descriptions have it.
     pub(crate) id: u64,
     pub(crate) shown: u32,
     pub(crate) termios: Vec<u8>,
     window: [u8; 8],
     is_locked: bool,
     had_slave: bool,
-    /// Of the tree.
+    /// The number of the session, in the tree's namespace.
     pub(crate) session: Option<u32>,
     foreground: u32,
     pub(crate) ready: Vec<u8>,
@@ -120,17 +121,17 @@ pub(crate) struct SavedPty {
     packets: Option<u8>,
 }
 
-/// Programs see no number of a pair as large as this, as in Linux.
+/// As in Linux, numbers of pairs that programs see are below this.
 const NUMBERS: u32 = 1 << 20;
 
 impl SavedPty {
-    /// About how long it is, encoded.
+    /// Approximate encoded length in bytes.
     pub(crate) fn length(&self) -> usize {
         let lines = 2 * self.lines.len();
         200 + self.ready.len() + lines + self.edit.len() + self.output.len()
     }
 
-    /// Whether one from an image makes sense by itself.
+    /// Whether a pair from an image is possible by itself.
     pub(crate) fn is_sound(&self) -> bool {
         let is_number = |number: u32| number <= i32::MAX as u32;
         if self.termios.len() != TERMIOS {
@@ -138,7 +139,7 @@ impl SavedPty {
         }
         let by_lines = u32_at(&self.termios, 12) & linux::ICANON != 0;
         let lines: u64 = self.lines.iter().map(|line| u64::from(*line)).sum();
-        // Lines are all that can be read, or there are none.
+        // In line mode the lines add up to the readable bytes; otherwise there are no lines.
         let readable = if by_lines { self.ready.len() } else { 0 };
         self.shown < NUMBERS
             && is_number(self.foreground)
@@ -178,7 +179,7 @@ impl Pty {
         }
     }
 
-    /// Something has happened at the slave, of [`packet`], and something else before means nothing any more.
+    /// Notes an event of [`packet`] at the slave, and drops the events `before`, which it makes void.
     fn tell(&mut self, what: u8, before: u8) {
         if let Some(told) = &mut self.packets {
             *told = *told & !before | what;
@@ -200,20 +201,20 @@ impl Pty {
         self.has(0, linux::IXON) && keys == (0x13, 0x11)
     }
 
-    /// Whether the master is read by packets.
+    /// Whether the master is in packet mode.
     #[must_use]
     pub const fn has_packets(&self) -> bool {
         self.packets.is_some()
     }
 
-    /// The master is read by packets from now on, or no longer.
+    /// Turns packet mode on or off.
     pub fn set_packets(&mut self, are_on: bool) {
         if self.has_packets() != are_on {
             self.packets = are_on.then_some(0);
         }
     }
 
-    /// Whether there is a packet that tells something of the slave.
+    /// Whether an event of packet mode is to be read.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.packets.is_some_and(|told| told != 0)
@@ -229,7 +230,7 @@ impl Pty {
         }
     }
 
-    /// Reads the master, which finds something: at most so many bytes.
+    /// Reads the master, which must have something to read: at most `most` bytes.
     pub fn read_by_master(&mut self, most: usize) -> Vec<u8> {
         let Some(told) = &mut self.packets else {
             return self.take_output(most);
@@ -241,7 +242,7 @@ impl Pty {
         bytes
     }
 
-    /// As [`Pty::flush`], at the slave.
+    /// As [`Pty::flush`], noted as an event of packet mode.
     pub fn flush_at_slave(&mut self, input: bool, output: bool) {
         self.flush(input, output);
         for (is_flushed, what) in [(input, packet::FLUSHREAD), (output, packet::FLUSHWRITE)] {
@@ -259,7 +260,7 @@ impl Pty {
         self.has(3, flag)
     }
 
-    /// A control character; 0 means that there is none.
+    /// A control character of the settings; 0 if it is disabled.
     fn control(&self, which: u32) -> u8 {
         self.termios.get(17 + which as usize).copied().unwrap_or(0)
     }
@@ -274,7 +275,7 @@ impl Pty {
         &self.termios
     }
 
-    /// Whether writing from the background stops.
+    /// Whether processes in the background are stopped when they write.
     #[must_use]
     pub fn stops_writers(&self) -> bool {
         self.local(linux::TOSTOP)
@@ -293,7 +294,7 @@ impl Pty {
         }
         let now = self.local(linux::ICANON);
         if before && !now {
-            // What was typed can be read as it is.
+            // Text that was typed and not finished becomes readable as it is.
             self.lines.clear();
             self.ready.extend(self.edit.drain(..));
         } else if now && !before && !self.ready.is_empty() {
@@ -304,7 +305,7 @@ impl Pty {
         }
     }
 
-    /// How many bytes a read with `VMIN` waits for, and how many tenths of a second (0: for ever); `None` when it reads lines.
+    /// `VMIN` (bytes that a read waits for) and `VTIME` (tenths of a second; 0: for ever); `None` in line mode.
     #[must_use]
     pub fn least(&self) -> Option<(usize, u8)> {
         let raw = !self.local(linux::ICANON);
@@ -326,7 +327,7 @@ impl Pty {
         }
     }
 
-    /// How many bytes the slave could read at once.
+    /// How many bytes the slave can read at once.
     #[must_use]
     pub fn readable(&self) -> usize {
         match self.least() {
@@ -335,7 +336,7 @@ impl Pty {
         }
     }
 
-    /// Reads what there is, at most a line: that is not waited for.
+    /// Reads at most `most` bytes, and at most one line. Does not wait.
     pub fn read(&mut self, most: usize) -> Vec<u8> {
         let length = self.readable().min(most);
         if self.least().is_none() {
@@ -349,13 +350,13 @@ impl Pty {
         self.ready.drain(..length).collect()
     }
 
-    /// How many bytes of output there are.
+    /// How many bytes of output wait.
     #[must_use]
     pub fn written(&self) -> usize {
         self.output.len()
     }
 
-    /// Takes output.
+    /// Takes at most `most` bytes of output.
     pub fn take_output(&mut self, most: usize) -> Vec<u8> {
         let length = self.output.len().min(most);
         self.output.drain(..length).collect()
@@ -373,13 +374,13 @@ impl Pty {
         let used = self.ready.len() + self.edit.len();
         match self.least() {
             Some(_) => used < INPUT,
-            // Of a line that is too long the rest is lost, and its end still comes. Where lines wait that need not be:
-            // there is room again when somebody has read one.
+            // The rest of a line that is too long is dropped, and its end is still accepted. If complete lines wait,
+            // nothing need be dropped: the master waits until one has been read.
             None => self.lines.is_empty() || used + 1 < INPUT && self.lines.len() < INPUT,
         }
     }
 
-    /// Writes output: how many of the bytes.
+    /// Writes output, and returns how many of the bytes were taken.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() && self.is_writable() {
@@ -389,7 +390,7 @@ impl Pty {
         done
     }
 
-    /// Puts a byte out, as the settings say; what there is no room for is lost.
+    /// Adds a byte to the output, as the settings say. Drops it if there is no room.
     fn put(&mut self, byte: u8) {
         if self.output.len() + 2 > OUTPUT {
             return;
@@ -419,12 +420,12 @@ impl Pty {
         }
     }
 
-    /// Takes the last character off the line; `false` if there is none.
+    /// Erases the last character of the edited line. Returns whether there was one.
     fn erase(&mut self) -> bool {
         let Some(mut byte) = self.edit.pop() else {
             return false;
         };
-        // A character of several bytes is one.
+        // With `IUTF8`, the bytes of one character are erased together.
         while self.has(0, linux::IUTF8) && byte & 0xc0 == 0x80 {
             let Some(before) = self.edit.pop() else { break };
             byte = before;
@@ -437,7 +438,7 @@ impl Pty {
         true
     }
 
-    /// The line is complete.
+    /// Makes the edited line readable.
     fn finish(&mut self) {
         if self.lines.len() >= INPUT {
             return;
@@ -446,7 +447,7 @@ impl Pty {
         self.ready.extend(self.edit.drain(..));
     }
 
-    /// Gives up what was typed, or what was put out.
+    /// Drops unread input, unread output or both.
     pub fn flush(&mut self, input: bool, output: bool) {
         if input {
             self.ready.clear();
@@ -458,7 +459,7 @@ impl Pty {
         }
     }
 
-    /// Takes input: how many of the bytes, and the signals that come of it for the foreground.
+    /// Takes input. Returns how many of the bytes were taken, and the signals that they cause in the foreground group.
     pub fn input(&mut self, bytes: &[u8]) -> (usize, Vec<u32>) {
         let mut signals = Vec::new();
         for (done, byte) in bytes.iter().enumerate() {
@@ -564,10 +565,10 @@ impl Pty {
         }
     }
 
-    /// Takes a byte that means itself.
+    /// Takes a byte without a special meaning.
     fn accept(&mut self, byte: u8, by_lines: bool) {
         match by_lines {
-            // There is always room for the end of the line.
+            // One byte is kept free for the end of the line.
             true if self.ready.len() + self.edit.len() + 1 >= INPUT => return,
             true => self.edit.push(byte),
             false => self.ready.push_back(byte),
@@ -583,18 +584,18 @@ pub struct Ptys {
 }
 
 impl Ptys {
-    /// A pair.
+    /// The pair with this number.
     pub fn get(&mut self, number: u32) -> Option<&mut Pty> {
         self.all.get_mut(&number)
     }
 
-    /// The group that has one.
+    /// The foreground group of a pair.
     #[must_use]
     pub fn foreground(&self, number: u32) -> Option<u32> {
         self.all.get(&number).map(|pty| pty.foreground)
     }
 
-    /// The number of a pair that a process of this tree, which sees it as this number, may open.
+    /// The number of the pair that processes of the tree of `root` see as `shown` and may open.
     #[must_use]
     pub fn of_tree(&self, shown: u32, root: Pid) -> Option<u32> {
         let mut all = self.all.iter();
@@ -602,7 +603,7 @@ impl Ptys {
         all.find(|(_, pty)| own(pty)).map(|(number, _)| *number)
     }
 
-    /// The numbers of those that processes of this tree may open, as these see them.
+    /// The numbers, as processes of this tree see them, of the pairs that they may open.
     pub fn numbers(&self, root: Pid) -> impl Iterator<Item = u32> + '_ {
         let own = move |pty: &&Pty| pty.root == root && pty.masters > 0;
         self.all.values().filter(own).map(|pty| pty.shown)
@@ -614,14 +615,14 @@ impl Ptys {
         self.all.get(&number).map_or(number, |pty| pty.shown)
     }
 
-    /// How many descriptions of its ends there are.
+    /// How many open descriptions the ends of a pair have.
     #[must_use]
     pub fn ends(&self, number: u32) -> usize {
         let pty = self.all.get(&number);
         pty.map_or(0, |pty| pty.masters + pty.slaves)
     }
 
-    /// What an image has of a pair, of the tree of `root`.
+    /// A pair as an image has it, for the tree of `root`.
     pub(crate) fn saved(&self, number: u32, root: Pid) -> Option<SavedPty> {
         let pty = self.all.get(&number)?;
         let is_own = pty.root == root;
@@ -644,7 +645,7 @@ impl Ptys {
         })
     }
 
-    /// The lowest number that no pair has, and that is none of those for which `taken`.
+    /// The lowest number that no pair has and that is not `taken`.
     fn free(&self, taken: impl Fn(u32) -> bool) -> u32 {
         let mut number = 0;
         while self.all.contains_key(&number) || taken(number) {
@@ -655,10 +656,10 @@ impl Ptys {
 }
 
 impl System {
-    /// A new pair, whose master is open: its number and identity. Errors: `ENOSPC` if there are too many.
+    /// Makes a pair with an open master, and returns its number and identity. Errors: `ENOSPC` if there are too many.
     pub fn new_pty(&mut self, root: Pid, payer: Payer) -> Result<(u32, u64), Errno> {
         self.count_thing(Thing::Pty, payer).map_err(|_| ENOSPC)?;
-        // What was restored may be seen as another number than it has.
+        // Programs may see a restored pair under a number other than its own.
         let all = self.ptys.all.values();
         let own: Vec<u32> = all.filter(|p| p.root == root).map(|p| p.shown).collect();
         let number = self.ptys.free(|number| own.contains(&number));
@@ -669,8 +670,8 @@ impl System {
         Ok((number, id))
     }
 
-    /// A pair of an image, with so many open descriptions of its ends, masters first; it is no session's terminal yet.
-    /// Its number and identity. Errors: `ENOSPC` if there are too many.
+    /// Makes a pair from an image, with this many open descriptions of masters and slaves. It is not a controlling
+    /// terminal yet. Returns its number and identity. Errors: `ENOSPC` if there are too many.
     pub(crate) fn restore_pty(
         &mut self,
         saved: SavedPty,
@@ -706,14 +707,14 @@ impl System {
         Ok((number, id))
     }
 
-    /// A pair of an image that is not restored after all goes.
+    /// Removes a pair that was made from an image, when the restore fails.
     pub(crate) fn give_up_pty(&mut self, number: u32) {
         if let Some(pty) = self.ptys.all.remove(&number) {
             self.uncount_thing(Thing::Pty, pty.payer);
         }
     }
 
-    /// An end is open once more.
+    /// Counts one more open description of an end.
     pub fn open_pty(&mut self, number: u32, master: bool) {
         if let Some(pty) = self.ptys.get(number) {
             match master {
@@ -725,7 +726,8 @@ impl System {
         }
     }
 
-    /// An end is closed. When nobody plays the terminal any more, its session is told.
+    /// Counts one open description of an end less. When no master is left, the terminal hangs up; without any end the
+    /// pair goes.
     pub fn close_pty(&mut self, number: u32, master: bool) {
         let Some(pty) = self.ptys.get(number) else {
             return;
@@ -746,7 +748,8 @@ impl System {
         }
     }
 
-    /// The terminal of a session is gone: its leader and the group that had the terminal are told.
+    /// Takes the controlling terminal from its session: the session leader and the foreground group get `SIGHUP` and
+    /// `SIGCONT`.
     pub fn hang_up(&mut self, number: u32) {
         let Some(pty) = self.ptys.get(number) else {
             return;
@@ -768,7 +771,7 @@ impl System {
         self.wake(Key::Pty(id));
     }
 
-    /// Sends a signal to the group that has a terminal.
+    /// Sends a signal to the foreground group of a terminal.
     pub fn signal_foreground(&mut self, number: u32, signal: u32) {
         if let Some(pty) = self.ptys.get(number) {
             let (session, foreground, root) = (pty.session, pty.foreground, pty.root);
@@ -778,7 +781,7 @@ impl System {
         }
     }
 
-    /// The terminal of a process: the number of the pair.
+    /// The controlling terminal of a process: the number of the pair.
     #[must_use]
     pub fn terminal(&self, pid: Pid) -> Option<u32> {
         let (number, id) = self.find(pid)?.terminal?;
@@ -786,7 +789,7 @@ impl System {
         (pty.id == id && pty.session.is_some()).then_some(number)
     }
 
-    /// A pair becomes the terminal of a session, whose leader asks.
+    /// Makes a pair the controlling terminal of the session of `leader`, whose group becomes the foreground group.
     pub fn take_terminal(&mut self, leader: Pid, number: u32) {
         let Some(process) = self.find(leader) else {
             return;
@@ -799,7 +802,8 @@ impl System {
         }
     }
 
-    /// The leader of a session has ended, or gives the terminal up.
+    /// Takes the controlling terminal from a process that has ended or gives it up; from the whole session if the
+    /// process is its leader.
     pub fn leave_terminal(&mut self, leader: Pid) {
         let Some(number) = self.terminal(leader) else {
             return;
@@ -854,14 +858,14 @@ mod tests {
             shown(&mut pty),
             "one twx\x08 \x08o\x08 \x08\x08 \x08\x08 \x08three^\x08^C\r\n"
         );
-        // The whole line, and the end of input.
+        // Ctrl-U erases the whole line; Ctrl-D ends a line, and an empty one is the end of input.
         pty.input(b"gone\x15kept\x04\x04");
         assert_eq!(
             (pty.readable(), pty.read(2), pty.read(9)),
             (4, b"ke".to_vec(), b"pt".to_vec())
         );
         assert!(pty.is_readable() && pty.read(9).is_empty() && !pty.is_readable());
-        // As bytes: what was not complete can be read, too.
+        // In raw mode an unfinished line can be read, too.
         pty.input(b"line\nrest");
         set(&mut pty, 3, linux::ICANON | linux::ECHO, 0);
         assert_eq!(pty.read(100), b"line\nrest");
@@ -889,7 +893,7 @@ mod tests {
         assert_eq!(pty.read(9), b"\x03\n");
     }
 
-    /// Where lines wait that nobody reads, who types waits: nothing that was taken is lost, whatever was taken of a line.
+    /// While complete lines wait to be read, the writer waits: no byte that was taken is lost.
     #[test]
     fn lines_that_wait_are_not_lost() {
         let mut pty = pty();
@@ -908,7 +912,7 @@ mod tests {
         assert_eq!(read, all, "no byte is lost");
     }
 
-    /// Whatever is typed, written, set and read: there is a bound, and what is told of is there.
+    /// Whatever is typed, written, set and read, the buffers stay bounded and as much can be read as is announced.
     #[test]
     fn anything_can_come() {
         let mut rng = Rng::with_seed(11);

@@ -1,9 +1,8 @@
-//! Signals: what a process wants done with them, and their delivery.
+//! Signals: their actions, and their delivery.
 //!
-//! A signal with a handler is delivered the way Linux does it: a frame with the interrupted
-//! registers on the program's stack, from which `rt_sigreturn` restores them. Delivery happens
-//! where the personality holds the thread's registers anyway: at the end of a call, at an
-//! exception, or after stopping the thread.
+//! A signal with a handler is delivered as on Linux: a frame with the interrupted registers is written to the program's
+//! stack, and `rt_sigreturn` restores them from it. Signals are delivered when this server has the thread's registers
+//! anyway: at the end of a call, at an exception, or after stopping the thread.
 
 use abi::state::{initial_fpu, FpuState, FPU_BYTES};
 use abi::Registers;
@@ -49,7 +48,7 @@ pub const DEFAULT: u64 = 0;
 /// `SIG_IGN`.
 pub const IGNORE: u64 = 1;
 
-/// The text about a process that this signal has ended; `None` for signals without a text.
+/// The text that is shown about a process which this signal has ended; `None` for signals without a text.
 #[must_use]
 pub const fn describe(signal: u32) -> Option<&'static str> {
     Some(match signal {
@@ -96,25 +95,25 @@ pub const fn default_action(signal: u32) -> DefaultAction {
 /// The signals that stop a process by default.
 pub const STOPS: u64 = bit(sig::STOP) | bit(sig::TSTP) | bit(sig::TTIN) | bit(sig::TTOU);
 
-/// What a program wants done with a signal (`struct sigaction` of the kernel).
+/// The action of a signal (`struct sigaction` of the kernel).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// [`DEFAULT`], [`IGNORE`] or the address of a handler.
     pub handler: u64,
     /// `SA_*`.
     pub flags: u64,
-    /// Where a handler returns to.
+    /// Return address of a handler.
     pub restorer: u64,
     /// Signals blocked while the handler runs.
     pub mask: u64,
 }
 
-/// The alternate stack.
+/// An alternate signal stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
-    /// First byte.
+    /// Address of the first byte.
     pub base: u64,
-    /// Bytes; 0 when there is none.
+    /// Length in bytes; 0 if there is none.
     pub size: u64,
 }
 
@@ -126,29 +125,29 @@ impl Stack {
     }
 }
 
-/// What is done with signals.
+/// The actions of all signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actions(BTreeMap<u32, Action>);
 
-/// The first of the signals that are queued (`SIGRTMIN` of the kernel).
+/// The first real-time signal (`SIGRTMIN` of the kernel); these are queued.
 pub const REAL_TIME: u32 = 32;
-/// Most signals that are pending for a task, or a process, with what is known of them.
+/// Most pending signals of a task, or of a process, of which the origin is kept.
 pub const MAX_PENDING: usize = 256;
 
-/// Signals that have been sent, to a task or to a process, and not delivered.
+/// Signals that were sent to a task or a process and not delivered yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Which, bit `n - 1` for signal `n`.
+    /// The pending signals, bit `n - 1` for signal `n`.
     set: u64,
-    /// Where they came from, as far as that is known, by their numbers. Those from [`REAL_TIME`] on are there as often as they
-    /// were sent, in that order.
+    /// The origins that are known, by rising signal number. A signal from [`REAL_TIME`] on is there as often as it was
+    /// sent, in that order.
     origins: SmallVec<[(u32, Origin); 1]>,
-    /// How many have ever been sent.
+    /// How many signals have ever been sent.
     sent: u64,
 }
 
 impl Pending {
-    /// Whether signals from a checkpoint make sense.
+    /// Whether pending signals from an image are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_pending = |signal| (1..=SIGNALS).contains(signal) && self.set & bit(*signal) != 0;
@@ -160,7 +159,7 @@ impl Pending {
             && self.origins.is_sorted_by(may_follow)
     }
 
-    /// Whether one more of this signal, which tells more than that it came, is refused (`EAGAIN`).
+    /// Whether sending this signal once more must fail (`EAGAIN`), because the queue of real-time signals is full.
     #[must_use]
     pub fn is_full(&self, signal: u32) -> bool {
         signal >= REAL_TIME && self.origins.len() >= MAX_PENDING
@@ -181,20 +180,20 @@ impl Pending {
         count + (self.set & which & !known).count_ones() as usize
     }
 
-    /// Which signals, bit `n - 1` for signal `n`.
+    /// The pending signals, bit `n - 1` for signal `n`.
     #[must_use]
     pub const fn set(&self) -> u64 {
         self.set
     }
 
-    /// How many have ever been sent.
+    /// How many signals have ever been sent.
     #[must_use]
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// One more. A signal that is pending already stays as it is, unless it is one of those of real time: then it comes as often
-    /// as it was sent, if there are not too many. That of a timer comes beside others of its number: each timer has one.
+    /// Adds a signal. One that is already pending stays as it is, but a real-time signal is queued again if there is
+    /// room, and so is the signal of a timer, which is pending once for each timer.
     pub fn add(&mut self, signal: u32, origin: Origin) {
         self.sent = self.sent.wrapping_add(1);
         let is_timers = origin.timer.is_some_and(|timer| !self.has_of_timer(timer));
@@ -206,7 +205,7 @@ impl Pending {
         }
     }
 
-    /// The signal of the timer with this number is as late as this, if it is pending: whether it is.
+    /// Sets the overrun count of the pending signal of this timer. Returns whether one is pending.
     pub fn add_overrun(&mut self, timer: u32, overrun: i32) -> bool {
         let mut origins = self.origins.iter_mut();
         let found = origins.find(|(_, origin)| origin.timer == Some(timer));
@@ -217,14 +216,14 @@ impl Pending {
         false
     }
 
-    /// Whether the signal of the timer with this number is pending.
+    /// Whether a signal of this timer is pending.
     #[must_use]
     pub fn has_of_timer(&self, timer: u32) -> bool {
         let mut origins = self.origins.iter();
         origins.any(|(_, origin)| origin.timer == Some(timer))
     }
 
-    /// Takes out what timers have sent.
+    /// Removes the signals of timers.
     pub fn forget_timers(&mut self) {
         let mut of_timers = 0;
         self.origins.retain(|(signal, origin)| {
@@ -236,13 +235,13 @@ impl Pending {
         self.set &= !of_timers | rest;
     }
 
-    /// Takes all of these signals out.
+    /// Removes all of these signals.
     pub fn take_all(&mut self, which: u64) {
         self.set &= !which;
         self.origins.retain(|(signal, _)| which & bit(*signal) == 0);
     }
 
-    /// Takes a signal out: where it came from, if it was pending.
+    /// Removes one signal. Returns its origin if it was pending.
     pub fn take(&mut self, signal: u32) -> Option<Origin> {
         if self.set & bit(signal) == 0 {
             return None;
@@ -261,49 +260,50 @@ impl Pending {
 pub struct Signals {
     /// Blocked signals, bit `n - 1` for signal `n`.
     pub mask: u64,
-    /// Signals that were sent to this task. Those that were sent to its process can be delivered to it, too.
+    /// Signals that were sent to this task. Signals sent to its process can be delivered to it as well.
     pub pending: Pending,
     /// The mask to return to after `rt_sigsuspend`.
     pub saved_mask: Option<u64>,
     /// The alternate stack.
     pub stack: Stack,
-    /// The exception that the thread has met last.
+    /// The last exception of the thread.
     pub fault: Fault,
-    /// A debugger has it step: the flag for that among its registers is not the program's, and no image has it.
+    /// Whether a debugger single-steps the task: then the trap flag among its registers is not the program's. No image
+    /// has this.
     #[serde(skip)]
     pub steps: bool,
 }
 
-/// Whether a function would compute otherwise with this FPU state than with that of a program's beginning, or find other
-/// exceptions noted: by its control word, status, tags, or MXCSR. (What is in the registers is nothing to it.)
+/// Whether the control word, status, tags or MXCSR of an FPU state differ from the initial ones, so that a handler
+/// would compute otherwise or find exceptions noted. (The contents of the registers do not matter.)
 fn computes_otherwise(state: &[u8; FPU_BYTES]) -> bool {
     let told = |state: &[u8; FPU_BYTES]| (state.first_chunk::<5>().copied(), u32_at(state, 24));
     told(state) != told(&initial_fpu())
 }
 
-/// What frames of signals tell of an exception of the processor: of the one before if the signal comes of none, as in Linux.
+/// What signal frames report of the last processor exception; as on Linux it may be an earlier one than the signal's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The exception's number (`REG_TRAPNO`).
     pub number: u64,
     /// Its error code (`REG_ERR`).
     pub error: u64,
-    /// The address of the access that failed last (`REG_CR2`).
+    /// The address of the last access that failed (`REG_CR2`).
     pub address: u64,
 }
 
 impl Fault {
-    /// An access was forbidden to an address where there is a page.
+    /// The page is there, and does not allow the access.
     pub const PRESENT: u64 = 1;
-    /// It was a store.
+    /// The access was a store.
     pub const WRITE: u64 = 2;
-    /// It was a program's.
+    /// The access came from user mode.
     pub const USER: u64 = 4;
-    /// It was an instruction fetch.
+    /// The access was an instruction fetch.
     pub const FETCH: u64 = 16;
 }
 
-/// `si_code` of an error in floating point whose bits, as `MXCSR` and the x87's status word have them, are these and not masked.
+/// `si_code` for these unmasked floating-point exceptions, given as the bits of `MXCSR` or of the x87's status word.
 #[must_use]
 pub const fn floating_code(errors: u32) -> i32 {
     const INVALID: u32 = 1;
@@ -330,27 +330,27 @@ pub const fn bit(signal: u32) -> u64 {
 /// Signals that cannot be blocked, ignored or handled.
 pub const UNBLOCKABLE: u64 = bit(sig::KILL) | bit(sig::STOP);
 
-/// Where a signal came from, for `siginfo`.
+/// The origin of a signal, for `siginfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// `si_code`.
     pub code: i32,
     /// The address concerned, for a fault; else 0.
     pub address: u64,
-    /// The process that sent it, or that has ended.
+    /// The process that sent it or, for `SIGCHLD`, the child.
     pub pid: u32,
-    /// Its user.
+    /// The user of that process.
     pub uid: u32,
-    /// Its status, for `SIGCHLD`.
+    /// Exit status, for `SIGCHLD`.
     pub status: u32,
-    /// What it was given with `sigqueue`.
+    /// The value given to `sigqueue`.
     pub value: u64,
-    /// The timer that has sent it. `siginfo` has its number, and how often it was late, where it has process and user for others.
+    /// The timer that sent it. `siginfo` has its number and overrun count in place of process and user.
     pub timer: Option<u32>,
 }
 
 impl Origin {
-    /// Of a signal that no process has sent.
+    /// The origin of a signal that no process has sent.
     #[must_use]
     pub fn kernel() -> Self {
         Origin {
@@ -378,7 +378,7 @@ impl Origin {
         info
     }
 
-    /// What `siginfo` of a program says of a signal that it queues.
+    /// The origin that a program states in the `siginfo` of a signal that it queues.
     #[must_use]
     pub fn of(info: &[u8; INFO]) -> Self {
         Origin {
@@ -394,49 +394,49 @@ impl Origin {
 /// Bytes of `siginfo`.
 pub const INFO: usize = 128;
 
-/// Puts these pieces into `into`, one behind the other, from `at` on.
+/// Writes these pieces into `into`, one after the other, from `at` on.
 fn put<const N: usize>(into: &mut [u8], at: usize, pieces: &[[u8; N]]) {
     for (piece, room) in pieces.iter().zip(into[at..].chunks_exact_mut(N)) {
         room.copy_from_slice(piece);
     }
 }
 
-/// What happens to the process when signals are delivered.
+/// What happens to the process after signals were delivered.
 #[derive(Debug)]
 pub enum Delivery {
-    /// There was nothing to deliver, or the registers now start a handler.
+    /// It goes on: there was nothing to deliver, or the registers start a handler.
     Go,
-    /// The signal stops the process. There may be more to deliver when it goes on.
+    /// A signal stops the process. More may be pending when it continues.
     Stop(u32),
-    /// The signal ends the process.
+    /// A signal ends the process.
     End(u32),
 }
 
 impl Actions {
-    /// Whether actions from a checkpoint make sense.
+    /// Whether actions from an image are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let known = |s: &u32| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0;
         self.0.keys().all(known)
     }
 
-    /// What the program wants done with the signal.
+    /// The action of the signal.
     #[must_use]
     pub fn get(&self, signal: u32) -> Action {
         self.0.get(&signal).copied().unwrap_or_default()
     }
 
-    /// Sets what is done with the signal.
+    /// Sets the action of the signal.
     pub fn set(&mut self, signal: u32, action: Action) {
         self.0.insert(signal, action);
     }
 
-    /// After `execve`: handlers are gone.
+    /// Resets handlers to the default, for `execve`.
     pub fn reset(&mut self) {
         self.0.retain(|_, a| a.handler == IGNORE);
     }
 
-    /// Whether nothing happens when the signal comes.
+    /// Whether the signal has no effect.
     #[must_use]
     pub fn ignores(&self, signal: u32) -> bool {
         match self.get(signal).handler {
@@ -445,7 +445,7 @@ impl Actions {
         }
     }
 
-    /// Whether a signal is ignored because the program has said so.
+    /// Whether the program has set the signal to be ignored.
     #[must_use]
     pub fn is_set_to_ignore(&self, signal: u32) -> bool {
         self.get(signal).handler == IGNORE
@@ -457,7 +457,7 @@ impl Actions {
         ![DEFAULT, IGNORE].contains(&self.get(signal).handler)
     }
 
-    /// Whether nobody wants to know the status of children that end.
+    /// Whether children that end leave no status to wait for.
     #[must_use]
     pub fn forgets_children(&self) -> bool {
         let action = self.get(sig::CHLD);
@@ -471,13 +471,13 @@ impl Actions {
         is_default && default_action(signal) == DefaultAction::Stop
     }
 
-    /// Whether the program wants to know when children stop and go on.
+    /// Whether the parent gets `SIGCHLD` when children stop or continue.
     #[must_use]
     pub fn wants_stops(&self) -> bool {
         self.get(sig::CHLD).flags & flag::NOCLDSTOP == 0
     }
 
-    /// Whether the handler of `signal` wants interrupted calls to begin again.
+    /// Whether calls that the handler of `signal` interrupts begin again.
     #[must_use]
     pub fn restarts(&self, signal: u32) -> bool {
         self.get(signal).flags & flag::RESTART != 0
@@ -485,13 +485,13 @@ impl Actions {
 }
 
 impl Signals {
-    /// Whether signals from a checkpoint make sense.
+    /// Whether signals from an image are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.pending.is_sound() && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
     }
 
-    /// The flag of a single step among these registers, if a debugger has set it.
+    /// The trap flag in these registers, if a debugger has set it.
     const fn step_in(&self, registers: &Registers) -> u64 {
         match self.steps {
             true => registers.rflags & STEP_FLAG,
@@ -499,7 +499,7 @@ impl Signals {
         }
     }
 
-    /// What a child has of its parent's.
+    /// The signals of a new child.
     #[must_use]
     pub fn for_child(&self) -> Self {
         Signals {
@@ -509,8 +509,8 @@ impl Signals {
         }
     }
 
-    /// Whether a signal would come to nothing here: it is ignored, and not blocked. (One that is blocked may be waited
-    /// for.)
+    /// Whether the signal is dropped when sent to this task: it is ignored and not blocked. (A blocked one may be
+    /// waited for.)
     #[must_use]
     pub fn drops(&self, actions: &Actions, signal: u32) -> bool {
         actions.ignores(signal) && self.mask & bit(signal) == 0
@@ -523,7 +523,7 @@ impl Signals {
         }
     }
 
-    /// Drops signals that came while they were blocked, and that are ignored now.
+    /// Drops signals that came while they were blocked and are ignored when they are unblocked.
     pub fn drop_ignored(&mut self, of_process: &mut Pending, actions: &Actions) {
         let ignored = |s: &u32| actions.ignores(*s);
         while let Some(signal) = self.deliverable(of_process).filter(ignored) {
@@ -531,26 +531,26 @@ impl Signals {
         }
     }
 
-    /// The next signal that is pending, here or for the process, and not blocked.
+    /// The next pending signal, of the task or the process, that is not blocked.
     #[must_use]
     pub fn deliverable(&self, of_process: &Pending) -> Option<u32> {
         let open = (self.pending.set | of_process.set) & (!self.mask | UNBLOCKABLE);
         (open != 0).then(|| open.trailing_zeros() + 1)
     }
 
-    /// Whether the signal is pending that nothing holds back.
+    /// Whether `SIGKILL` is pending.
     #[must_use]
     pub fn is_killed(&self, of_process: &Pending) -> bool {
         (self.pending.set | of_process.set) & bit(sig::KILL) != 0
     }
 
-    /// Takes a signal, the task's own first.
+    /// Removes a pending signal, the task's own first.
     pub fn take(&mut self, of_process: &mut Pending, signal: u32) -> Origin {
         let own = self.pending.take(signal);
         own.or_else(|| of_process.take(signal)).unwrap_or_default()
     }
 
-    /// Delivers what is pending into `registers`; `fpu` as for [`Signals::deliver`].
+    /// Delivers the pending signals into `registers`; `fpu` as for [`Signals::deliver`].
     pub fn deliver_pending(
         &mut self,
         of_process: &mut Pending,
@@ -570,7 +570,7 @@ impl Signals {
         Ok(Delivery::Go)
     }
 
-    /// The call is over, and with it the mask with which it waited.
+    /// Puts back the mask that a call such as `rt_sigsuspend` replaced while it waited.
     #[inline(always)]
     pub fn own_mask(&mut self) {
         if let Some(mask) = self.saved_mask.take() {
@@ -578,7 +578,8 @@ impl Signals {
         }
     }
 
-    /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help. `fpu` as for [`Signals::deliver`].
+    /// Delivers a signal that the thread caused itself, and that cannot be blocked or ignored: then it ends the
+    /// process. `fpu` as for [`Signals::deliver`].
     pub fn deliver_fault(
         &mut self,
         actions: &mut Actions,
@@ -594,8 +595,8 @@ impl Signals {
         self.deliver(actions, areas, host, (registers, fpu), signal, origin)
     }
 
-    /// Delivers this signal into `registers`. `fpu`: the FPU state with which the thread would go on, if that is not its own yet;
-    /// a handler begins with that of a program's beginning, as on Linux.
+    /// Delivers this signal into `registers`. `fpu` is the FPU state that the thread is to continue with, if that is
+    /// not loaded yet; it is set to the initial state if the handler needs that, as on Linux.
     pub(crate) fn deliver(
         &mut self,
         actions: &mut Actions,
@@ -630,7 +631,7 @@ impl Signals {
             || frame_at > fpu_at
             || !areas.allows(frame_at, whole, memory::WRITE)
         {
-            // As in Linux a handler of `SIGSEGV` is told, which may have a stack of its own.
+            // As on Linux the program then gets `SIGSEGV`, whose handler may have a stack of its own.
             return match signal {
                 sig::SEGV => Ok(Delivery::End(signal)),
                 _ => self.deliver_fault(
@@ -647,13 +648,14 @@ impl Signals {
             0 => 2,
             _ => u64::from(on_stack),
         };
-        // The program goes on from the frame when the step has long been made, and would end by one more of its own.
+        // The trap flag must not be in the frame: the program continues from it long after the step, and would trap
+        // again.
         let step = self.step_in(registers);
         let mut r = *registers;
         r.rflags &= !step;
         let mask = self.saved_mask.take().unwrap_or(self.mask);
         let segments = 0x33 | 0x2b << 48;
-        // The address to return to, and `struct ucontext`.
+        // Return address and `struct ucontext`.
         let context: [u64; 1 + UCONTEXT / 8 - 9] = [
             action.restorer,
             0,
@@ -719,8 +721,7 @@ impl Signals {
         Ok(Delivery::Go)
     }
 
-    /// The registers that a handler's frame holds, for `rt_sigreturn`; `None` when there is no
-    /// frame.
+    /// The registers and FPU state in the frame of a handler, for `rt_sigreturn`; `None` if there is no such frame.
     pub fn leave(
         &mut self,
         areas: &Areas,
@@ -752,7 +753,7 @@ impl Signals {
             }
             let mut area = Box::new(FpuState([0; FPU_BYTES]));
             host.read_memory(fpu_at, &mut area.0)?;
-            // A program may not set reserved bits of MXCSR: loading them would fault.
+            // Reserved bits of MXCSR would fault when loaded.
             let mxcsr = u32_at(&area.0, 24) & 0xffbf;
             area.0[24..28].copy_from_slice(&mxcsr.to_le_bytes());
             fpu = Some(area);
@@ -768,9 +769,9 @@ const CONTEXT_REGISTERS: usize = 40;
 const UCONTEXT: usize = CONTEXT_REGISTERS + 256 + 8;
 /// Bytes of the frame: return address, context, `siginfo`.
 const FRAME: usize = 8 + UCONTEXT + INFO;
-/// Most bytes of the frame, of what lies between it and the FPU's state, and of that.
+/// Most bytes of the frame, the alignment between it and the FPU state, and that state.
 const WHOLE: usize = FRAME + 15 + 8 + FPU_BYTES;
-/// Flags that a handler starts without.
+/// Flags that are clear when a handler starts.
 const DIRECTION_AND_TRAP: u64 = 0x500;
 /// Flags that a program can set.
 const USER_FLAGS: u64 = 0x0004_0dd5;

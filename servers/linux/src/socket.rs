@@ -1,13 +1,13 @@
-//! Sockets within the machine: `AF_UNIX`, `AF_INET` and `AF_INET6` over the loopback, and `AF_NETLINK`, at whose other
-//! end is this server ([`crate::calls::socket::netlink`]).
+//! Sockets within the machine: `AF_UNIX`, `AF_INET` and `AF_INET6` over the loopback, and `AF_NETLINK`, whose other end
+//! is this server ([`crate::calls::socket::netlink`]).
 //!
-//! All sockets are in one table, known by identities, so that ends name each other without keeping each other. What was
-//! sent is in the queue of who receives it: of bounded size, and of who has made that socket. A connection is two sockets
-//! that name each other; one that has not been accepted yet is in the list of the socket that listens, and goes with it. Until
-//! then both count for who connects.
+//! All sockets are in one table by identity, so that peers refer to each other without keeping each other alive. What
+//! was sent is in the queue of the receiving socket; the queue is bounded, and charged to whoever made that socket. A
+//! connection is two sockets that are each other's peers. Until it is accepted, one of them is in the list of the
+//! listening socket and is closed with it, and both are charged to whoever connects.
 //!
-//! Descriptors on their way (`SCM_RIGHTS`) keep what they name open, and count for who sent them. Sockets that are open
-//! only in their own queues, in a circle, are found when a socket is closed and their queues emptied
+//! Descriptors on their way (`SCM_RIGHTS`) keep open what they refer to, and are charged to the sender. Sockets that
+//! are open only in each other's queues, in a circle, are found when a socket is closed, and their queues are emptied
 //! ([`System::clear_circles`]).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,47 +26,47 @@ use crate::outside::Link;
 use crate::process::{Description, Kind, Shared};
 use crate::system::{Key, Payer, System, Thing};
 
-/// Most bytes that wait in a socket, what is kept beside them included: any datagram of UDP fits.
+/// Capacity of a socket's queue in bytes, with [`OVERHEAD`] for each message: any UDP datagram fits.
 const LARGE: usize = (64 << 10) + OVERHEAD;
-/// The same for those beyond [`LARGE_SOCKETS`] of a payer.
+/// The capacity of sockets beyond the first [`LARGE_SOCKETS`] of a payer.
 const SMALL: usize = 8 << 10;
 const LARGE_SOCKETS: usize = 32;
-/// What a message counts beside its bytes.
+/// What each message counts in addition to its bytes.
 const OVERHEAD: usize = 128;
-/// Messages of a stream that are shorter are lengthened.
+/// A stream's last message is extended while it is shorter than this, in bytes.
 const SHORT: usize = 4 << 10;
 /// Most connections that wait to be accepted.
 const MAX_BACKLOG: usize = 128;
 /// Most descriptors in a message.
 pub const MAX_RIGHTS: usize = 253;
-/// Most options that are kept of a socket.
+/// Most options that a socket keeps.
 pub const MAX_OPTIONS: usize = 64;
-/// The ports that are given out to who asks for none.
+/// The ports that are chosen for programs that ask for any.
 const PORTS: core::ops::Range<u16> = 32_768..61_000;
 
 /// The level of options of IPv6.
 pub const IPPROTO_IPV6: u32 = 41;
 
-/// Which names it has.
+/// The family of a socket, and so the kind of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
-    /// Paths, and names that are no paths.
+    /// `AF_UNIX`: paths, and abstract names.
     Unix,
-    /// Addresses of IPv4 and ports.
+    /// `AF_INET`: addresses of IPv4 and ports.
     V4,
-    /// Addresses of IPv6 and ports.
+    /// `AF_INET6`: addresses of IPv6 and ports.
     V6,
-    /// Numbers, for requests to what Linux's kernel knows of its network. It stands last, so that images without it stay
-    /// what they are.
+    /// `AF_NETLINK`: numbers, for requests about the network. It stands last, so that the encoding of the others in
+    /// images does not change.
     Netlink,
 }
 
-/// What it carries.
+/// What a socket carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Style {
     /// Bytes.
     Stream,
-    /// Messages, each for itself.
+    /// Single messages.
     Datagram,
     /// Messages over a connection.
     Packets,
@@ -77,15 +77,15 @@ pub enum Style {
 pub enum Name {
     /// A file: the path as it was given, and the inode.
     File(Vec<u8>, u64),
-    /// A name that is no path.
+    /// An abstract name, which is no path.
     Abstract(Vec<u8>),
-    /// An address, those of IPv4 as `::ffff:a.b.c.d`, and a port.
+    /// An address, with those of IPv4 as `::ffff:a.b.c.d`, and a port.
     Port(u128, u16),
-    /// A number, and the groups whose messages are wanted, of netlink. Nothing is found by it.
+    /// Netlink: a number, and the groups whose messages are wanted. No socket is looked up by it.
     Number(u32, u32),
 }
 
-/// Where a socket is looked for.
+/// The key by which a socket is looked up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     File(u64),
@@ -93,62 +93,62 @@ enum Place {
     Port(Style, u16),
 }
 
-/// Addresses of IPv4 in the form of those of IPv6.
+/// The bits that make an address of IPv4 one of IPv6.
 const MAPPED: u128 = 0xffff_0000_0000;
-/// The address of the loopback, of IPv4.
+/// The loopback address of IPv4.
 pub const LOOPBACK_4: u128 = MAPPED | 0x7f00_0001;
-/// The address of the loopback, of IPv6.
+/// The loopback address of IPv6.
 pub const LOOPBACK_6: u128 = 1;
 
-/// An address of IPv4 in the form of one of IPv6.
+/// An address of IPv4 in the form of IPv6.
 #[must_use]
 pub const fn mapped(address: u32) -> u128 {
     MAPPED | address as u128
 }
 
-/// Whether it is an address of IPv4.
+/// Whether this is an address of IPv4.
 #[must_use]
 pub const fn is_mapped(address: u128) -> bool {
     address >> 32 == MAPPED >> 32
 }
 
-/// Whether it stands for all addresses.
+/// Whether this is the wildcard address.
 #[must_use]
 pub const fn is_any(address: u128) -> bool {
     address == 0 || address == MAPPED
 }
 
-/// Whether it is one of the loopback.
+/// Whether this is a loopback address.
 #[must_use]
 pub const fn is_loopback(address: u128) -> bool {
     address == LOOPBACK_6 || is_mapped(address) && address as u32 >> 24 == 127
 }
 
-/// Who sent something: process, user, group, as programs see them.
+/// The sender of something: process, user and group as programs see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sender(pub u32, pub u32, pub u32);
 
-/// Something that was sent.
+/// A message in a queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Message {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// How many of them have been taken.
+    /// How many of the bytes have been taken.
     pub taken: usize,
-    /// From whom.
+    /// The name of the sending socket.
     pub from: Option<Name>,
-    /// Who that is.
+    /// The sending process.
     pub sender: Sender,
-    /// Descriptors.
+    /// Descriptors that come with it (`SCM_RIGHTS`).
     #[serde(skip)]
     pub rights: Vec<Shared<Description>>,
-    /// For whom they count.
+    /// The payer that the descriptors are charged to.
     #[serde(skip)]
     pub payer: Payer,
 }
 
 impl Message {
-    /// What is left of it.
+    /// The bytes that have not been taken.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         self.bytes.get(self.taken..).unwrap_or_default()
@@ -159,88 +159,88 @@ impl Message {
     }
 }
 
-/// How far a socket has come.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// It is not connected.
+    /// Not connected.
     Idle,
-    /// It takes connections.
+    /// Accepts connections.
     Listening,
-    /// It is connected, or was; datagrams have somebody to whom they go.
+    /// Connected, or was. For datagrams: has a default destination.
     Connected,
 }
 
 /// A socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Socket {
-    /// Which names it has.
+    /// Which kind of names it has.
     pub family: Family,
     /// What it carries.
     pub style: Style,
     #[serde(skip)]
     payer: Payer,
-    /// How far it has come.
+    /// Whether it listens or is connected.
     pub state: State,
     /// Its name.
     pub name: Option<Name>,
-    /// The other end, as long as that is there.
+    /// The socket at the other end, while that exists.
     pub peer: Option<u64>,
-    /// The name of the other end.
+    /// The name of the peer.
     pub peer_name: Option<Name>,
-    /// Who the other end is; of one that listens, who listens.
+    /// The process of the peer; of a listening socket, the process that listens.
     pub owner: Sender,
-    /// What has come.
+    /// Messages that have come.
     pub queue: VecDeque<Message>,
-    /// How much that is.
+    /// Bytes in the queue, [`OVERHEAD`] included.
     used: usize,
-    /// How many descriptors come with it.
+    /// Descriptors in the queue.
     #[serde(skip)]
     rights: usize,
     capacity: usize,
-    /// Nothing is read any more, nothing written.
+    /// Whether the socket is shut down for reading, and for writing.
     pub shut: (bool, bool),
-    /// What went wrong since.
+    /// An error to be reported at the next call.
     pub error: Option<i32>,
-    /// Connections that have not been accepted.
+    /// Connections that wait to be accepted.
     pub ready: VecDeque<u64>,
     backlog: usize,
-    /// It has been connected, and who asked for that without waiting has not been told.
+    /// A connection that was begun without waiting is made, and the program has not been told.
     pub is_news: bool,
-    /// Options by level and number, and their values.
+    /// Options by level and number, with their values.
     pub options: BTreeMap<(u32, u32), u64>,
-    /// Sockets whose other end this is, and that cannot take anything because this one was full.
+    /// Sockets whose peer this is, and that found its queue full.
     #[serde(skip)]
     blocked: BTreeSet<u64>,
-    /// Somebody is to be told when there is room.
+    /// Whether somebody waits for room.
     #[serde(skip)]
     is_awaited: bool,
-    /// The link by which it reaches other machines.
+    /// The link to other machines.
     #[serde(skip)]
     pub link: Option<Link>,
-    /// The program has asked for any port.
+    /// Whether the program has left the choice of the port to the system.
     #[serde(skip)]
     pub any_port: bool,
 }
 
 impl Socket {
-    /// As if all sockets had been closed that are not among these.
+    /// Forgets all sockets but `is_own`, as if the others had been closed.
     pub fn leave_others(&mut self, is_own: impl Fn(&u64) -> bool) {
         self.peer = self.peer.filter(&is_own);
         self.blocked.retain(is_own);
     }
 
-    /// How much more may be sent to it.
+    /// Bytes of room in the queue.
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity.saturating_sub(self.used)
     }
 
-    /// How many bytes a message may have that is put into its queue.
+    /// How many bytes a new message in the queue may have.
     pub(crate) fn room_for_bytes(&self) -> usize {
         self.room().saturating_sub(OVERHEAD)
     }
 
-    /// For whom it counts.
+    /// The payer that the socket is charged to.
     pub(crate) const fn payer(&self) -> Payer {
         self.payer
     }
@@ -250,7 +250,7 @@ impl Socket {
         self.state == State::Listening && !self.shut.0 && self.ready.len() <= self.backlog
     }
 
-    /// Whether it sends to addresses of this kind, and hears of them.
+    /// Whether the socket sends to and receives from addresses of this kind.
     pub(crate) fn speaks_with(&self, address: u128) -> bool {
         match self.family {
             Family::Unix | Family::Netlink => false,
@@ -259,13 +259,13 @@ impl Socket {
         }
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory that the socket takes, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.used + (1 << 10)
     }
 
-    /// Longest message that can be sent to it.
+    /// Length of the longest message that can be sent to it, in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.capacity - OVERHEAD
@@ -277,8 +277,7 @@ impl Socket {
         self.options.get(&(level, number)).copied().unwrap_or(0)
     }
 
-    /// Whether nothing that was sent is waited for when it is closed (`SO_LINGER` with no time): the other end is told
-    /// that the connection was given up.
+    /// Whether closing the socket drops unsent data and resets the connection (`SO_LINGER` with time 0).
     fn ends_at_once(&self) -> bool {
         let linger = self.option(SOL_SOCKET, SO_LINGER);
         let (is_on, seconds) = (linger as u32 != 0, linger >> 32);
@@ -295,7 +294,8 @@ impl Socket {
         })
     }
 
-    /// Whether what is sent to this address comes to it: 2 if just to that, 1 if to all, 0 if not.
+    /// How well the name covers this address: 2 if it is the very address, 1 if it is a wildcard for it, 0 if not at
+    /// all.
     pub(crate) fn covers(&self, address: u128) -> u8 {
         match self.name {
             Some(Name::Port(own, _)) => covers(own, self.is_v6_only(), address),
@@ -307,7 +307,7 @@ impl Socket {
         self.option(IPPROTO_IPV6, IPV6_V6ONLY) != 0
     }
 
-    /// Whether both may have the same port.
+    /// Whether both sockets may have the same port.
     fn may_share(&self, other: &Socket) -> bool {
         let both =
             |option| self.option(SOL_SOCKET, option) != 0 && other.option(SOL_SOCKET, option) != 0;
@@ -315,13 +315,13 @@ impl Socket {
         both(SO_REUSEPORT) || both(SO_REUSEADDR) && (self.style == Style::Datagram || !listens)
     }
 
-    /// Whether one from a checkpoint makes sense.
+    /// Whether a socket from an image is possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.queue.iter().all(|message| message.rights.is_empty()) && self.can_be_saved()
     }
 
-    /// Whether one from a checkpoint would make sense that is as this one, but for descriptors on their way.
+    /// Whether the socket would be accepted from an image, apart from descriptors on their way.
     #[must_use]
     pub fn can_be_saved(&self) -> bool {
         let used: usize = self.queue.iter().map(Message::size).sum();
@@ -349,7 +349,7 @@ impl Socket {
     }
 }
 
-/// Whether what is sent to `address` comes to who is bound to `own`.
+/// How well a socket bound to `own` covers `address`, as [`Socket::covers`].
 const fn covers(own: u128, v6_only: bool, address: u128) -> u8 {
     let all = match own {
         0 => !v6_only || !is_mapped(address),
@@ -362,22 +362,22 @@ const fn covers(own: u128, v6_only: bool, address: u128) -> u8 {
     }
 }
 
-/// All sockets.
+/// The table of all sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     all: BTreeMap<u64, Socket>,
     places: BTreeSet<(Place, u64)>,
-    /// The last port that was given out.
+    /// The last port that was chosen.
     last_port: u16,
     /// Descriptors that are on their way.
     under_way: usize,
-    /// How often all sockets were gone through for circles.
+    /// How often all sockets were searched for circles.
     #[cfg(test)]
     pub(crate) passes: usize,
 }
 
 impl Sockets {
-    /// A socket.
+    /// The socket with this identity.
     #[must_use]
     pub fn find(&self, id: u64) -> Option<&Socket> {
         self.all.get(&id)
@@ -388,7 +388,7 @@ impl Sockets {
         self.all.iter().map(|(id, socket)| (*id, socket))
     }
 
-    /// Bytes of memory that the queue of a socket takes for one more message, beside those of the message.
+    /// Bytes that the queue of a socket would grow by for one more message, not counting the message's own bytes.
     #[must_use]
     pub fn growth(&self, id: u64) -> u64 {
         let queue = self.find(id).map(|socket| &socket.queue);
@@ -398,27 +398,27 @@ impl Sockets {
         })
     }
 
-    /// Whether a socket is found by its name.
+    /// Whether a socket can be looked up by its name.
     #[must_use]
     pub fn is_found(&self, id: u64) -> bool {
         let place = self.all.get(&id).and_then(Socket::place);
         place.is_some_and(|place| self.places.contains(&(place, id)))
     }
 
-    /// The sockets at a place, in the order of their identities.
+    /// The sockets with this key, by rising identity.
     fn at(&self, place: Place) -> impl Iterator<Item = (u64, &Socket)> {
         let range = (place.clone(), 0)..=(place, u64::MAX);
         let found = self.places.range(range);
         found.filter_map(|(_, id)| Some((*id, self.all.get(id)?)))
     }
 
-    /// Whether a socket has the name that is this file.
+    /// Whether this file is the name of a socket.
     #[must_use]
     pub fn has_file(&self, ino: u64) -> bool {
         self.at(Place::File(ino)).next().is_some()
     }
 
-    /// The socket of this name.
+    /// The socket that receives what is sent to this name.
     #[must_use]
     pub fn by_name(&self, name: &Name, style: Style) -> Option<u64> {
         let (place, address) = match name {
@@ -430,7 +430,7 @@ impl Sockets {
         let Some(address) = address else {
             return self.at(place).next().map(|(id, _)| id);
         };
-        // Who is bound to just this address comes first, then who listens.
+        // Listening sockets come first, then those that are bound to the very address.
         let weigh = |(id, socket): (u64, &Socket)| {
             let listens = socket.state == State::Listening || style == Style::Datagram;
             let covers = socket.covers(address);
@@ -440,7 +440,7 @@ impl Sockets {
         best.map(|(.., id)| id.0)
     }
 
-    /// Whether a socket could have this port at this address.
+    /// Whether a socket could be bound to this port at this address.
     fn is_free(&self, id: u64, address: u128, port: u16) -> bool {
         let Some(own) = self.all.get(&id) else {
             return false;
@@ -450,7 +450,7 @@ impl Sockets {
                 let Some(Name::Port(theirs, _)) = socket.name else {
                     return true;
                 };
-                // Connections have the port of who accepted them.
+                // Accepted connections have the port of the socket that listened.
                 let is_connection = socket.state == State::Connected && own.style == Style::Stream;
                 let meets = covers(address, own.is_v6_only(), theirs) != 0;
                 let apart = socket.covers(address) == 0 && !meets;
@@ -459,16 +459,16 @@ impl Sockets {
     }
 }
 
-/// Who waits in vain is told by this.
+/// What became of a message.
 pub enum Delivery {
-    /// It is there, so much of it.
+    /// This many of its bytes were taken.
     Taken(usize),
-    /// It has to wait until something changes there.
+    /// The queue of this socket is full; the sender must wait.
     Full(u64),
 }
 
 impl System {
-    /// Whether there is no socket, and nothing is left of any.
+    /// Whether no socket, and nothing charged for any, is left.
     #[cfg(test)]
     pub(crate) fn has_no_sockets(&self) -> bool {
         self.sockets.all.is_empty()
@@ -478,7 +478,7 @@ impl System {
             && self.counted_things(Thing::Right) == 0
     }
 
-    /// Every queue is counted and within its bounds, and who is told of room can still be told.
+    /// Whether every queue is counted right and within its bounds, and all that wait for room can still be woken.
     #[cfg(test)]
     pub(crate) fn sockets_are_bounded(&self) -> bool {
         let all = &self.sockets.all;
@@ -493,7 +493,7 @@ impl System {
         })
     }
 
-    /// A new socket. Errors: `ENFILE`.
+    /// Makes a socket. Errors: `ENFILE`.
     pub fn new_socket(&mut self, family: Family, style: Style, payer: Payer) -> Result<u64, Errno> {
         let count = self.count_thing(Thing::Socket, payer)?;
         let id = self.new_identity();
@@ -525,7 +525,7 @@ impl System {
         Ok(id)
     }
 
-    /// How many sockets more of this payer may be large, whatever an image says.
+    /// How many more large sockets a restore may give this payer, whatever the image says.
     #[must_use]
     pub fn large_sockets_left(&self, payer: Payer) -> usize {
         let all = self.sockets.all.values();
@@ -533,8 +533,8 @@ impl System {
         LARGE_SOCKETS.saturating_sub(own.count())
     }
 
-    /// Puts a socket of an image into the table: without connections, and not found by its name. It is as large as it was if
-    /// so many more may be, and else has room for what is in it. Errors: `ENFILE`.
+    /// Puts a socket from an image into the table, without connections, and not to be found by its name. It is large if
+    /// it was and `large` allows one more, and otherwise has just room for what is in its queue. Errors: `ENFILE`.
     pub fn restore_socket(
         &mut self,
         socket: Socket,
@@ -560,7 +560,7 @@ impl System {
         Ok(id)
     }
 
-    /// A socket of an image has this other end, and these connections wait at it.
+    /// Sets the peer of a socket from an image, and the connections that wait at it.
     pub fn join(&mut self, id: u64, peer: Option<u64>, ready: impl Iterator<Item = u64>) {
         if let Some(socket) = self.sockets.all.get_mut(&id) {
             socket.peer = peer;
@@ -568,19 +568,19 @@ impl System {
         }
     }
 
-    /// A socket that is to be changed.
+    /// The socket with this identity, to be changed.
     pub fn socket(&mut self, id: u64) -> Result<&mut Socket, Errno> {
         self.sockets.all.get_mut(&id).ok_or(EINVAL)
     }
 
-    /// Something has happened at a socket.
+    /// Wakes those that wait for these events at a socket, and the link to other machines.
     fn happens_at(&mut self, id: u64, events: u32) {
         self.outside
             .happens(self.sockets.find(id).and_then(|socket| socket.link));
         self.wake_for(Key::Socket(id), events);
     }
 
-    /// Connects two new sockets.
+    /// Connects two new sockets with each other.
     pub fn pair(&mut self, one: u64, other: u64, owner: Sender) {
         for (id, peer) in [(one, other), (other, one)] {
             if let Some(socket) = self.sockets.all.get_mut(&id) {
@@ -591,7 +591,7 @@ impl System {
         }
     }
 
-    /// Gives a socket a name. Errors: `EADDRINUSE`.
+    /// Binds a socket to a name. Errors: `EADDRINUSE`.
     pub fn name_socket(&mut self, id: u64, name: Name) -> Result<(), Errno> {
         let is_free = match &name {
             Name::Port(address, port) => self.sockets.is_free(id, *address, *port),
@@ -604,7 +604,7 @@ impl System {
         Ok(())
     }
 
-    /// A socket has this name, whoever else has it.
+    /// Sets the name of a socket, whether or not another one has it.
     pub fn set_name(&mut self, id: u64, name: Name) {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return;
@@ -618,20 +618,20 @@ impl System {
         self.sockets.places.extend(new.map(|new| (new, id)));
     }
 
-    /// Whether a socket could have this port at this address.
+    /// Whether a socket could be bound to this port at this address.
     #[must_use]
     pub fn is_free(&self, id: u64, address: u128, port: u16) -> bool {
         self.sockets.is_free(id, address, port)
     }
 
-    /// Whether another socket reaches other machines from this port.
+    /// Whether another unconnected socket has a link to other machines at this port.
     #[must_use]
     pub fn is_linked(&self, style: Style, port: u16) -> bool {
         let mut others = self.sockets.at(Place::Port(style, port));
         others.any(|(_, socket)| socket.link.is_some() && socket.state != State::Connected)
     }
 
-    /// A port that is free at this address. Errors: `EADDRINUSE`.
+    /// Chooses a port that is free at this address. Errors: `EADDRINUSE`.
     pub fn free_port(&mut self, id: u64, address: u128) -> Result<u16, Errno> {
         for _ in PORTS {
             let next = self.sockets.last_port.wrapping_add(1);
@@ -651,7 +651,7 @@ impl System {
         Err(EADDRINUSE)
     }
 
-    /// A name that is no path and that nobody has.
+    /// Chooses an abstract name that is free.
     pub fn free_name(&mut self) -> Name {
         loop {
             let number = self.new_identity() & 0xf_ffff;
@@ -662,7 +662,7 @@ impl System {
         }
     }
 
-    /// A socket takes connections from now on. Errors: `EADDRINUSE`.
+    /// Lets a socket accept connections. Errors: `EADDRINUSE`.
     pub fn listen(&mut self, id: u64, backlog: usize, owner: Sender) -> Result<(), Errno> {
         let socket = self.socket(id)?;
         let was = socket.state;
@@ -679,14 +679,14 @@ impl System {
         let has_more_room = socket.backlog > before;
         self.outside.happens(socket.link);
         if has_more_room {
-            // For whoever waits until he can connect. Nothing has come for who accepts.
+            // Wakes those that wait to connect. Nothing has changed for those that wait to accept.
             self.wake_for(Key::Socket(id), 0);
         }
         Ok(())
     }
 
-    /// Connects a socket to one that listens; the other end waits there to be accepted, and counts for `payer` until
-    /// then. Errors: `ECONNREFUSED`, `EPROTOTYPE`, `EAGAIN` if it has to wait until somebody is accepted, `ENFILE`.
+    /// Connects a socket to a listening one. The socket made for the other end waits there to be accepted, and is
+    /// charged to `payer` until then. Errors: `ECONNREFUSED`, `EPROTOTYPE`, `EAGAIN` if the backlog is full, `ENFILE`.
     pub fn connect(
         &mut self,
         id: u64,
@@ -708,7 +708,7 @@ impl System {
         let (family, style) = (listener.family, listener.style);
         let (options, listens) = (listener.options.clone(), listener.owner);
         let own = match (&name, &listener.name) {
-            // It is reached at the address that was asked for.
+            // The new end has the address that the client asked for, even if the listener is bound to a wildcard.
             (Some(name @ Name::Port(..)), _) => Some(name.clone()),
             (_, own) => own.clone(),
         };
@@ -740,8 +740,8 @@ impl System {
         Ok(())
     }
 
-    /// Takes the first connection that waits at a socket, if one does, which counts for `payer` from then on. Errors: `ENFILE`; it
-    /// waits on then.
+    /// Takes the first waiting connection, if there is one, and charges it to `payer`. Errors: `ENFILE`; the connection
+    /// goes on waiting then.
     pub fn accept(&mut self, id: u64, payer: Payer) -> Result<Option<u64>, Errno> {
         let Some(end) = self.socket(id)?.ready.front().copied() else {
             return Ok(None);
@@ -750,12 +750,12 @@ impl System {
         self.move_thing(Thing::Socket, before, payer)?;
         self.socket(end)?.payer = payer;
         self.socket(id)?.ready.pop_front();
-        // Who waits to be connected may try again.
+        // Wakes those that wait to connect.
         self.happens_at(id, 0);
         Ok(Some(end))
     }
 
-    /// A socket takes no connections any more.
+    /// Lets a socket accept no more connections, and closes those that wait.
     pub fn stop_listening(&mut self, id: u64) {
         let Ok(socket) = self.socket(id) else { return };
         if socket.state == State::Listening {
@@ -770,21 +770,21 @@ impl System {
         }
     }
 
-    /// A socket could not send because another one was full. When there is room, who waits for that
-    /// ([`Key::Room`]) is told, and who watches the socket, if the full one is its other end.
+    /// Notes that `who` could not send because `full` was full. When there is room, waiters for [`Key::Room`] are
+    /// woken, and watchers of `who` if `full` is its peer.
     pub fn blocks(&mut self, full: u64, who: u64) {
         let is_peer = self.sockets.find(who).and_then(|socket| socket.peer) == Some(full)
             || self.outbox(who) == Some(full);
         if let Some(socket) = self.sockets.all.get_mut(&full) {
             socket.is_awaited = true;
-            // No more of them than have this one for their other end: nobody else takes them out again.
+            // Only sockets whose peer this is are noted: no others are ever taken out again.
             if is_peer {
                 socket.blocked.insert(who);
             }
         }
     }
 
-    /// A socket for datagrams has this other end, or none.
+    /// Sets or clears the default destination of a datagram socket.
     pub fn set_peer(&mut self, id: u64, peer: Option<u64>) {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return;
@@ -793,14 +793,14 @@ impl System {
         self.unblock(before, id);
     }
 
-    /// A socket does not wait for room in its other end any more.
+    /// Notes that a socket does not wait for room at its former peer.
     fn unblock(&mut self, peer: Option<u64>, id: u64) {
         if let Some(peer) = peer.and_then(|peer| self.sockets.all.get_mut(&peer)) {
             peer.blocked.remove(&id);
         }
     }
 
-    /// Puts a message into the queue of a socket, or as much of it as fits if bytes are what counts.
+    /// Puts a message into the queue of a socket; of a stream, as much of it as fits.
     pub fn deliver(&mut self, to: u64, message: Message) -> Result<Delivery, Errno> {
         let socket = self.sockets.all.get_mut(&to).ok_or(EPIPE)?;
         let length = message.bytes.len();
@@ -820,7 +820,7 @@ impl System {
         } else {
             let room = room.saturating_sub(OVERHEAD);
             let is_stream = socket.style == Style::Stream;
-            // A message without bytes needs room too.
+            // A message without bytes takes room as well.
             let fits = match is_stream {
                 true => room > 0,
                 false => message.size() <= socket.room(),
@@ -828,7 +828,7 @@ impl System {
             let mut message = message;
             if fits && is_stream {
                 message.bytes.truncate(room);
-                // What is kept is what is counted.
+                // The memory that is kept must be what is counted.
                 message.bytes.shrink_to_fit();
             }
             if !fits {
@@ -856,7 +856,8 @@ impl System {
         Ok(Delivery::Taken(taken))
     }
 
-    /// So many bytes of the first message have been taken, or all of it: the descriptors that came with it.
+    /// Notes that `bytes` of the first message were taken, or all of it if `whole`. Returns the descriptors that came
+    /// with it.
     pub fn taken(&mut self, id: u64, bytes: usize, whole: bool) -> Vec<Shared<Description>> {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return Vec::new();
@@ -877,7 +878,7 @@ impl System {
         rights
     }
 
-    /// Takes the first message that waits in a socket, which has no descriptors.
+    /// Takes the first message of a socket whose messages never have descriptors.
     pub(crate) fn take_message(&mut self, id: u64) -> Option<Message> {
         let socket = self.sockets.all.get_mut(&id)?;
         let message = socket.queue.pop_front()?;
@@ -886,7 +887,7 @@ impl System {
         Some(message)
     }
 
-    /// These descriptors come with a message of an image. Errors: `ETOOMANYREFS`.
+    /// Adds descriptors to a message of an image. Errors: `ETOOMANYREFS`.
     pub fn put_rights(
         &mut self,
         id: u64,
@@ -915,7 +916,7 @@ impl System {
         }
     }
 
-    /// There is room again in a socket.
+    /// Wakes those that wait for room in a socket.
     fn has_room(&mut self, id: u64) {
         let Some(socket) = self.sockets.all.get_mut(&id) else {
             return;
@@ -930,7 +931,7 @@ impl System {
         }
     }
 
-    /// Nothing is read any more, or nothing written.
+    /// Shuts a socket down for reading, writing or both.
     pub fn shut_socket(&mut self, id: u64, read: bool, write: bool) {
         let Ok(socket) = self.socket(id) else { return };
         socket.shut.0 |= read;
@@ -943,9 +944,9 @@ impl System {
         }
     }
 
-    /// The socket is nobody's any more. What was on its way to it is in `dropped`.
+    /// Closes a socket, with the connections that wait at it. Descriptors on their way to it go to `System::dropped`.
     pub fn close_socket(&mut self, id: u64) {
-        // With whether it was accepted, or has not been a connection.
+        // Identity, and whether it was accepted or never had to be: connections that were not are reset.
         let mut closing = Vec::from([(id, true)]);
         while let Some((id, was_accepted)) = closing.pop() {
             let Some(mut socket) = self.sockets.all.remove(&id) else {
@@ -998,7 +999,7 @@ impl System {
         {
             self.sockets.passes += 1;
         }
-        // How often each socket is on its way, and its description.
+        // By socket, how often it is on its way, and its description.
         let mut under_way: BTreeMap<u64, (usize, Shared<Description>)> = BTreeMap::new();
         let carriers = self.sockets.all.values().filter(|s| s.rights > 0);
         for message in carriers.flat_map(|s| &s.queue) {
@@ -1015,7 +1016,7 @@ impl System {
             .values()
             .flat_map(|s| s.ready.iter().copied())
             .collect();
-        // One more of each description is in the table.
+        // The map itself holds one more reference to each description.
         let is_held = |id: &u64| match under_way.get(id) {
             Some((count, right)) => Rc::strong_count(right) > count + 1,
             None => !waiting.contains(id),
@@ -1059,7 +1060,7 @@ impl System {
         }
     }
 
-    /// The name that a socket gets when it has none and needs one to send to this address. Errors: `EADDRINUSE`,
+    /// Gives a socket the name that it needs to send to this address, unless it has one. Errors: `EADDRINUSE`,
     /// `EADDRNOTAVAIL`.
     pub fn own_name(&mut self, id: u64, to: u128) -> Result<(), Errno> {
         let socket = self.socket(id)?;
