@@ -872,7 +872,7 @@ pub struct Task {
     pub wait: Option<Wait>,
     /// What its call has loaded so far. An image does not have it.
     pub loading: Option<Box<Loading>>,
-    /// The signals that the call waits for (`rt_sigtimedwait`) although they are blocked.
+    /// The signals that the call waits for (`rt_sigtimedwait`, `signalfd`) although they are blocked.
     pub awaits: u64,
     /// Address of its list of robust futexes (`set_robust_list`); 0 for none.
     pub robust: u64,

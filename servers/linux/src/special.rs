@@ -17,7 +17,7 @@ use crate::path;
 use crate::proc::{self, About, Folder, Link, Text};
 use crate::process::{Current, Device, Kind, Mapped, MappedFile, Memory};
 
-/// What a special name means.
+/// What a special name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Special {
     /// A device.
@@ -26,7 +26,7 @@ pub enum Special {
     Text(Text),
     /// A symbolic link to this path.
     Link(String),
-    /// A symbolic link of another process.
+    /// A symbolic link of the process with this number.
     LinkOf(u32, Link),
     /// A directory.
     Folder(Folder),
@@ -34,22 +34,22 @@ pub enum Special {
     Own,
     /// A symbolic link to the descriptors of the process itself (`/dev/fd`).
     OwnDescriptors,
-    /// An open description of another process: its number, and the descriptor.
+    /// A descriptor of another process: the process's number, and the descriptor.
     DescriptorOf(u32, u32),
-    /// The terminal of the process (`/dev/tty`).
+    /// The controlling terminal of the process (`/dev/tty`).
     Terminal,
-    /// What makes pseudo-terminals (`/dev/ptmx`).
+    /// The device that makes pseudo-terminals (`/dev/ptmx`).
     Multiplexor,
-    /// The slave of a pseudo-terminal (`/dev/pts/0`), if there is one of that number.
+    /// The slave of the pseudo-terminal with this number (`/dev/pts/0`), if there is one.
     Slave(u32),
-    /// An open description of the process itself (`/dev/stdin`, `/proc/self/fd/0`).
+    /// A descriptor of the process itself (`/dev/stdin`, `/proc/self/fd/0`).
     Descriptor(u32),
 }
 
-/// What the absolute path means to the task, if it is special. Whether it is there is not looked at.
+/// What an absolute path refers to for the task, if it is special. Does not check that it exists.
 #[must_use]
 pub fn find(current: &Current, absolute: &str) -> Option<Special> {
-    // Nearly every path ends here.
+    // Nearly all paths are not special, and need no more than this.
     let begins = |with| absolute.starts_with(with);
     if is_plain(absolute) && !["/dev", "/proc", "/sys"].into_iter().any(begins) {
         if absolute != "/etc/mtab" {
@@ -77,38 +77,38 @@ pub fn find(current: &Current, absolute: &str) -> Option<Special> {
     }
 }
 
-/// Most bytes of a text that a description keeps. A longer one is made again for each read.
+/// Longest text, in bytes, that a description keeps. A longer one is made again for each read.
 const SHORT: usize = 512;
-/// Most bytes of `maps` that are read at once, as in Linux: about sixty lines.
+/// Most bytes of `maps` in one read, as on Linux: about sixty lines.
 const MAPS_AT_ONCE: usize = 4096;
 
-/// Most lines of `maps` that are made at once, also of those that are only skipped.
+/// Most lines of `maps` that are made in one read, skipped ones included.
 const LINES_AT_ONCE: usize = 500;
 
-/// An open text: which, and how far it has been read. What a description keeps of it is small, whatever its length.
+/// An open text: which one, and how far it has been read. Small however long the text is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     which: Text,
-    /// A short text, as it was when its beginning was read, until all of it has been.
+    /// A short text as it was when its beginning was read, kept until its end has been read.
     made: Vec<u8>,
-    /// An image does not have it: it is found again from the offset.
+    /// An image does not have the position: it is found again from the offset.
     #[serde(skip)]
     place: Place,
 }
 
-/// A place in `maps`.
+/// A position in `maps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Place {
-    /// How many bytes are before it.
+    /// Bytes before the position; of any other text, its length when it was last made.
     offset: u64,
-    /// The area whose line was begun, as it was then, and how many bytes of the line are before the place.
+    /// The area whose line has been read in part, as it was then, and how many bytes of the line have been read.
     line: Option<(Area, u32)>,
     /// The next line is of the first area from this address on.
     next: u64,
 }
 
 impl Reading {
-    /// A text of which nothing has been read.
+    /// A text that has not been read yet.
     #[must_use]
     pub fn new(which: Text) -> Self {
         Reading {
@@ -118,29 +118,29 @@ impl Reading {
         }
     }
 
-    /// The same text, of which nothing has been read.
+    /// The same text, not read yet.
     #[must_use]
     pub fn anew(&self) -> Self {
         Self::new(self.which)
     }
 
-    /// Which it is.
+    /// The text.
     #[must_use]
     pub const fn which(&self) -> Text {
         self.which
     }
 
-    /// Whether one from an image makes sense.
+    /// Whether one from an image is possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.made.len() <= SHORT && self.which.is_sound()
     }
 }
 
-/// Reads the text behind a descriptor from `offset` on, of the process that reads it: how many bytes.
+/// Reads the text behind a descriptor of the calling process from `offset` on, and returns how many bytes were read.
 pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
     let description = Rc::clone(&c.p.files.fds.get(fd).ok_or(EBADF)?.description);
-    // Nothing of it stays borrowed: a text can be about the very descriptor by which it is read.
+    // The description is borrowed only in between: a text can be about the very descriptor by which it is read.
     let with = |act: &mut dyn FnMut(&mut Reading)| {
         if let Kind::Text(reading) = &mut description.borrow_mut().kind {
             act(reading);
@@ -154,7 +154,7 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
     }
     let own = c.p.task.number;
     match which {
-        // As in Linux they are where the program has them.
+        // As on Linux they are read from the program's memory.
         Text::Of(number, About::Arguments) if number == own => {
             let place = c.p.memory.args;
             strings(c, place, offset, into)
@@ -165,7 +165,7 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
         }
         Text::Of(number, About::Maps) => {
             let result = maps(c, number, &mut place, offset, into);
-            // Who has to wait for a file system begins again where it was.
+            // A read that has to wait for a file system begins again at its old position.
             if let Ok(_) | Err(Stop::Turn) = result {
                 with(&mut |reading| reading.place = place.clone());
             }
@@ -176,7 +176,7 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
             let mut made = Vec::new();
             with(&mut |reading| made = core::mem::take(&mut reading.made));
             let mut length = None;
-            // One of which nothing was read yet has no end.
+            // Before the first read the end of the text is unknown, and 0.
             if offset == 0 || made.is_empty() && (offset < end || end == 0) {
                 c.h.room(16 << 10)?;
                 made = proc::text(c, which)?;
@@ -197,7 +197,7 @@ pub fn read(c: &mut Caller, fd: u32, offset: u64, into: &mut [u8]) -> Result<usi
     }
 }
 
-/// Reads strings that the program has at this place, of so many bytes.
+/// Reads strings in the program's memory; `place` is their address and length in bytes.
 fn strings(c: &mut Caller, place: (u64, u64), offset: u64, into: &mut [u8]) -> Result<usize> {
     let (start, length) = place;
     let at = start.saturating_add(offset.min(length));
@@ -207,17 +207,17 @@ fn strings(c: &mut Caller, place: (u64, u64), offset: u64, into: &mut [u8]) -> R
     Ok(length)
 }
 
-/// What is said of where an area comes from.
+/// The origin of an area as a line shows it.
 #[derive(Clone, Debug, Default)]
 struct Shown {
-    /// The device that the file is on, and its number there.
+    /// The device of the file, and the file's inode.
     place: (u64, u64),
-    /// Its name, as a line has it.
+    /// The name as the line shows it.
     name: String,
 }
 
 impl Shown {
-    /// Nothing but a name.
+    /// An origin that is only a name.
     fn named(name: &str) -> Self {
         Shown {
             place: (0, 0),
@@ -225,28 +225,28 @@ impl Shown {
         }
     }
 
-    /// A file with this inode.
+    /// The file with this inode.
     fn file(ino: u64, name: &str) -> Self {
         Shown {
             place: stat::place(ino),
-            // A name is of one line, whatever is in it.
+            // A line feed in the name must not end the line.
             name: name.replace('\n', "\\012"),
         }
     }
 }
 
-/// Where an area comes from, as far as its memory knows.
+/// The origin of an area, as far as its memory knows it.
 #[derive(Debug)]
 enum Whence {
-    /// Nothing more is to be found out.
+    /// Nothing has to be looked up.
     Known(Shown),
-    /// From this file, which an [`OfFile`] calls so.
+    /// This file, and its number in an [`OfFile`].
     File(u16, MappedFile),
-    /// From this memory object.
+    /// This memory object, by identity.
     Object(u64),
 }
 
-/// The first area of a memory from an address on, or the one that was begun, and where it comes from.
+/// The area whose line has been begun, or else the next one; how many bytes of its line have been read; and its origin.
 fn next_area(c: &Caller, memory: &Memory, place: &Place) -> Option<(Area, u32, Whence)> {
     let (area, before) = match place.line {
         Some(begun) => begun,
@@ -271,7 +271,7 @@ fn next_area(c: &Caller, memory: &Memory, place: &Place) -> Option<(Area, u32, W
     let named = |name| Whence::Known(Shown::named(name));
     let whence = match area.kind {
         memory::Kind::Heap if is_used => named("[heap]"),
-        // The part of it where the program began, as in Linux.
+        // As on Linux only the area with the initial stack has the name.
         memory::Kind::Stack if (area.start..area.end).contains(&memory.args.0) => named("[stack]"),
         memory::Kind::Vdso => named("[vdso]"),
         memory::Kind::Program => Whence::Known(of_program()),
@@ -290,10 +290,10 @@ fn next_area(c: &Caller, memory: &Memory, place: &Place) -> Option<(Area, u32, W
     Some((area, before, whence))
 }
 
-/// Looks for a file that was mapped, by its name then.
+/// Looks up a mapped file by the name that it had when it was mapped.
 fn find_file(c: &mut Caller, file: &MappedFile) -> Result<Shown> {
     let lost = |name: &str| Shown::file(file.ino.unwrap_or(0), name);
-    // The disk is not asked: who reads would wait for it.
+    // The file server of the disk is not asked, since the reader would have to wait for it.
     let is_on_disk = match file.ino {
         Some(ino) => ino & ON_DISK != 0,
         None => services::fs::is_on_disk(&file.name),
@@ -314,7 +314,7 @@ fn find_file(c: &mut Caller, file: &MappedFile) -> Result<Shown> {
     }
 }
 
-/// What a memory object is called: a file, shared memory of System V, or nobody's.
+/// The origin of a memory object: a file, System V shared memory, or neither.
 fn find_object(c: &mut Caller, id: u64) -> Result<Shown> {
     if let Some(ino) = c.s.objects.ino(id) {
         return match name::of_open(c, ino) {
@@ -333,14 +333,14 @@ fn find_object(c: &mut Caller, id: u64) -> Result<Shown> {
     })
 }
 
-/// Most files and objects of which it is kept what they are called, for the lines that are made at once.
+/// Most files and objects whose names are remembered during one read.
 const KEPT: usize = 64;
-/// For so many lines it counts to find out what one is called.
+/// Looking up a name counts as this many lines.
 const LINES_OF_NAME: usize = 8;
 
-/// Reads lines about areas of a process from `offset` on. Reading on goes on with the next area, as long as each line
-/// takes; an offset before that is looked for from the beginning. [`Stop::Turn`]: it is not found yet, and is looked
-/// for in the next turn.
+/// Reads the lines about the areas of a process from `offset` on. A read where the last one ended continues with the
+/// next area; for an earlier offset the lines are made again from the beginning. [`Stop::Turn`]: `offset` has not been
+/// reached yet, and the search goes on in the next turn.
 fn maps(
     c: &mut Caller,
     number: u32,
@@ -355,7 +355,7 @@ fn maps(
     let most = into.len().min(MAPS_AT_ONCE);
     let mut line = String::new();
     let mut done = 0;
-    // Files by what an `OfFile` calls them, objects by their identities: whether it is one, and which.
+    // Names by whether they are of an object, and by the file's number in an [`OfFile`] or the object's identity.
     let mut kept: Vec<((bool, u64), Shown)> = Vec::new();
     while done < most {
         if lines >= LINES_AT_ONCE {
@@ -366,7 +366,7 @@ fn maps(
         let (area, before, whence) = match next {
             Ok(Some(next)) => next,
             Ok(None) => break,
-            // It has ended meanwhile.
+            // The process has ended meanwhile.
             Err(_) if done > 0 => break,
             Err(stop) => return Err(stop),
         };
@@ -388,7 +388,8 @@ fn maps(
                 };
                 let shown = match found {
                     Ok(shown) => shown,
-                    // What waits is made again from where it was, with all that it has read.
+                    // If the host waits, the whole read is made again from its old position, so what was read must not
+                    // be returned.
                     Err(_) if done > 0 && !c.h.waits() => break,
                     Err(stop) => return Err(stop),
                 };
@@ -416,10 +417,10 @@ fn maps(
     Ok(done)
 }
 
-/// At which byte of a line the name begins.
+/// The column of a line at which the name begins.
 const NAME: usize = 73;
 
-/// The line of `maps` about an area that comes from there.
+/// Writes the line of `maps` about an area with this origin.
 fn write_line(line: &mut String, area: &Area, shown: &Shown) {
     let bit = |bit, letter| if area.prot & bit != 0 { letter } else { '-' };
     let is_shared = match area.kind {

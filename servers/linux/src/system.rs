@@ -1,14 +1,14 @@
-//! All processes: who is whose child, in which group and session, and how each has ended.
+//! The table of all processes: parents and children, groups and sessions, and how each has ended.
 //!
-//! A [`Process`] is what its tasks have in common and what others ask of it. The [`System`] is the table of them, and
-//! carries what one call does to other processes: it sends signals and wakes those that wait, and whoever runs the
-//! processes takes that from it ([`System::take_sent`], [`System::take_woken`], [`System::take_gone`]) and does it. A call that waits names
-//! what it waits for by [`Key`]s.
+//! A [`Process`] is what its tasks have in common and what others ask of it. The [`System`] is the table of them. It
+//! also collects what one call does to other processes (signals sent, calls woken, processes gone) for whoever runs the
+//! processes to take and carry out ([`System::take_sent`], [`System::take_woken`], [`System::take_gone`]). A call that
+//! waits names what it waits for by [`Key`]s.
 //!
-//! Numbers: a process has one number in the table, a [`Pid`], and one as programs see it. They differ only in a process
-//! that was restored where its number was taken: it and its descendants are a namespace of their own then.
+//! A process has two numbers: its identity in the table, a [`Pid`], and its number as programs see it. They differ only
+//! in a process that was restored where its number was taken: then it and its descendants are a namespace of their own.
 //!
-//! No operation takes longer the more processes there are, but for those that are about several.
+//! No operation takes longer the more processes there are, except those on several processes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -42,30 +42,30 @@ use crate::timer::Timers;
 use crate::trace::Traces;
 use crate::work::{Common, Work};
 
-/// The number of a task in the table of all. The first task of a process has the number of the process.
+/// The identity of a task in the table. That of a process's first task is the identity of the process.
 pub type Tid = Pid;
 
-/// Most processes, those that have ended and were not waited for included.
+/// Most processes, including those that have ended and were not waited for.
 pub const MAX_PROCESSES: usize = 256;
-/// Most processes of a tree that counts for no job.
+/// Most processes of a tree that is not charged to a job.
 pub const MAX_TREE: usize = 128;
-/// Most threads of a process, and most of all that count for one payer, the first ones of processes included.
+/// Most threads of a process, its first one included.
 pub const MAX_THREADS: usize = 128;
-/// The latter.
+/// Most threads of a payer, first threads of processes included.
 pub(crate) const MAX_THREADS_EACH: usize = 256;
-/// Most memory objects of a payer: as many segments a tree may have beside those of its processes.
+/// Most memory objects of a payer: as many segments as a tree may have beside those of its processes.
 const MAX_OBJECTS: usize = services::process::MAX_OBJECTS;
-/// Most files that a payer's instances of `inotify` watch, each as often as one does.
+/// Most watches of all `inotify` instances of a payer.
 pub const MAX_MARKS: usize = 1024;
-/// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
+/// How many pipes of a payer are large. Further ones hold only [`crate::process::PIPE_BUF`] bytes.
 const LARGE_PIPES: usize = 32;
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
-/// The session of those that the shell starts: the one that has the console.
+/// The session of processes that the shell starts. Its controlling terminal is the console.
 pub(crate) const CONSOLE_SESSION: u32 = 1;
-/// The first process number. 1 is what `getppid` returns to those without a parent.
+/// The first process number. 1 is what `getppid` returns to a process without a parent.
 const FIRST_PID: Pid = 2;
-/// The last one.
+/// The last process number.
 const LAST_PID: Pid = 30_000;
 
 /// What a call can wait for.
@@ -75,9 +75,9 @@ pub enum Key {
     Console,
     /// Something has changed in this pipe.
     Pipe(u64),
-    /// Something has been counted, or can be.
+    /// This `eventfd` or `timerfd` may be readable or writable.
     Counter(u64),
-    /// These signals are taken as others ([`crate::process::Kind::Signals`]).
+    /// The mask of this `signalfd` has changed. (For its signals see [`Task::awaits`].)
     Signals(u64),
     /// Something that this instance of `epoll` watches may be ready.
     Epoll(u64),
@@ -93,22 +93,22 @@ pub enum Key {
     Children(Pid),
     /// Something has changed in this pseudo-terminal.
     Pty(u64),
-    /// A lock on this file has gone.
+    /// A lock on this file has been released.
     Lock(u64),
     /// This memory object has been written back.
     Object(u64),
-    /// Something has become of what this task waits for ([`crate::ipc`]).
+    /// The System V IPC operation that this task waits for has been decided ([`crate::ipc`]).
     Ipc(Tid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
     Left(Pid),
-    /// The network's server has said what its card is.
+    /// The network server has answered a question about its card.
     Card,
 }
 
-/// For whom processes are counted.
+/// The party that processes and other things are charged to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Payer {
-    /// Nobody: it is not counted.
+    /// Nobody: nothing is counted.
     #[default]
     Nobody,
     /// A job.
@@ -126,7 +126,7 @@ impl Payer {
     }
 }
 
-/// What is counted for a payer.
+/// A kind of thing that is charged to a payer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thing {
     /// A pipe.
@@ -135,9 +135,9 @@ pub enum Thing {
     Watch,
     /// A socket.
     Socket,
-    /// A descriptor that is on its way.
+    /// A descriptor on its way in a message.
     Right,
-    /// A file that is more than a file.
+    /// A FIFO or the name of a socket in the file system.
     Node,
     /// A memory object.
     Object,
@@ -145,24 +145,24 @@ pub enum Thing {
     Lock,
     /// A pseudo-terminal.
     Pty,
-    /// What a socket takes of those of the network's server.
+    /// A socket of the network server that a Linux socket uses.
     Outside,
     /// An instance of `inotify`.
     Inotify,
-    /// A file that such an instance watches.
+    /// A watch of an `inotify` instance.
     Mark,
-    /// The place of an open file, which is kept for those who watch directories.
+    /// The directory and name of an open file, kept for `inotify` instances that watch the directory.
     Place,
     /// A set of semaphores.
     Set,
     /// A queue of messages.
     Queue,
-    /// Something that the end of a process does to a semaphore.
+    /// What the end of a process does to a semaphore (`SEM_UNDO`).
     Undo,
 }
 
 impl Thing {
-    /// Most for one payer, and most of all.
+    /// Most for one payer, and most for all together.
     const fn most(self) -> (usize, usize) {
         match self {
             Thing::Pipe => (256, 1024),
@@ -172,7 +172,7 @@ impl Thing {
             Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
             Thing::Lock => (MAX_LOCKS, 4 * MAX_LOCKS),
             Thing::Pty | Thing::Set => (64, 256),
-            // It has 384 for all: the others are for native programs.
+            // The network server has 384 sockets in all: the others are for native programs.
             Thing::Outside => (96, 256),
             Thing::Queue => (32, 128),
             Thing::Undo => (1024, 4096),
@@ -185,14 +185,15 @@ impl Thing {
         self.most().0
     }
 
-    /// Most of all.
+    /// Most for all payers together.
     pub(crate) const fn most_of_all(self) -> usize {
         self.most().1
     }
 }
 
-/// Whether a payer may have so many of something, all payers so many, if there may be so many of each and in all. What it has is
-/// at most what it leaves to others, and one more: whoever takes all that it can, the next one finds half of what it found.
+/// Whether a payer may have `own` of something while all payers together have `all`, if one may have `each` and all
+/// `most`. A payer may have at most one more than it leaves to others: if one takes all that it can, the next still
+/// finds half of what that one found.
 const fn is_share((own, all): (usize, usize), (each, most): (usize, usize)) -> bool {
     own <= each && all <= most && own <= most - all + 1
 }
@@ -210,93 +211,94 @@ pub struct Process {
     pub ids: Ids,
     /// When it started, on its own clock.
     pub started: u64,
-    /// What it set with `setrlimit`: soft and hard.
+    /// The limits that it has set with `setrlimit`: soft and hard.
     pub limits: BTreeMap<u32, (u64, u64)>,
-    /// Of the root of a tree: how that has set its console ([`System::console_settings`]).
+    /// For the root of a tree: the settings of the tree's console ([`System::console_settings`]).
     pub termios: Option<Vec<u8>>,
-    /// What others see of it.
+    /// What other processes can see of it.
     #[serde(skip)]
     pub seen: Seen,
-    /// What others see of its tasks. The first one stays when it has ended.
+    /// What other processes can see of its tasks. The first task stays here after it has ended.
     #[serde(skip)]
     pub shown: SmallVec<[(Tid, Rc<Shown>); 1]>,
-    /// Its terminal, if that is a pseudo-terminal: number and identity.
+    /// Its controlling terminal, if that is a pseudo-terminal: number and identity.
     #[serde(skip)]
     pub terminal: Option<(u32, u64)>,
-    /// What it has set with `personality`.
+    /// The value that it has set with `personality`.
     pub persona: u32,
-    /// What it has chosen for itself.
+    /// Settings of `prctl` and `setpriority`.
     pub chosen: Chosen,
-    /// Capabilities that no program that it executes is to get: told again, for none gets any.
+    /// Capabilities dropped from its bounding set. They are only reported, for no program gets any by `execve`.
     pub dropped: u64,
-    /// What it has set to happen later.
+    /// Its timers.
     pub timers: Timers,
-    /// What its tasks have had of the processor.
+    /// Processor time of its tasks.
     pub spent: Common,
-    /// What children that it has waited for, and theirs, have had.
+    /// Processor time, in nanoseconds, of children that it has waited for, and of theirs.
     pub spent_by_children: u64,
-    /// Calls that were refused and reported.
+    /// Numbers of calls that were refused and reported.
     pub reported: BTreeSet<u64>,
     /// Whether it has called `execve`.
     pub executed: bool,
-    /// Where its number means something; 0 nearly always.
+    /// The namespace of its number; 0 nearly always.
     #[serde(skip)]
     pub namespace: u32,
-    /// The process that was not started by another one: the root of the tree that it is in.
+    /// The root of its tree: the process that no other Linux process has started.
     #[serde(skip)]
     pub root: Pid,
-    /// For whom it is counted.
+    /// The payer that it is charged to.
     #[serde(skip)]
     pub payer: Payer,
-    /// Who started it, if that still lives.
+    /// Its parent, if that still lives.
     #[serde(skip)]
     pub parent: Option<Pid>,
-    /// The signal that tells its parent of its end.
+    /// The signal that the parent gets at its end.
     #[serde(skip)]
     pub exit_signal: u32,
-    /// Its children that live.
+    /// Its living children.
     #[serde(skip)]
     pub children: BTreeSet<Pid>,
-    /// Its children that have ended and that it has not waited for.
+    /// Its children that have ended and were not waited for.
     #[serde(skip)]
     pub ended: BTreeSet<Pid>,
-    /// How it has ended.
+    /// How it has ended, if it has.
     #[serde(skip)]
     pub status: Option<Status>,
-    /// Its parent waits until it has left the memory that both are in.
+    /// Whether its parent waits until it has left the memory that they share (`vfork`).
     #[serde(skip)]
     pub borrows: bool,
-    /// What is done with its signals.
+    /// Its actions of signals.
     #[serde(skip)]
     pub actions: Shared<Actions>,
-    /// Signals that were sent to it, for any of its tasks.
+    /// Signals that were sent to the process, for any of its tasks.
     pub pending: Pending,
     /// The signal that has stopped it.
     #[serde(skip)]
     pub stopped: Option<u32>,
-    /// What its parent has not been told yet.
+    /// A stop or continuation that its parent has not been told of yet.
     #[serde(skip)]
     pub news: Option<News>,
-    /// Its tasks that live.
+    /// Its living tasks.
     #[serde(skip)]
     pub tasks: BTreeSet<Tid>,
 }
 
-/// What a process chooses for itself, by `prctl` and `setpriority`. An image has it as one number: the signal once had
-/// that for itself, so what stands above it is 0 in images of that time, and they are read as ever.
+/// What a process chooses for itself, by `prctl` and `setpriority`. An image has it as one number. That number was once
+/// the death signal alone: the bits above are 0 in such images, which are still read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub struct Chosen {
-    /// The signal that it gets when who started it ends (`PR_SET_PDEATHSIG`); 0 for none.
+    /// The signal that it gets when its parent ends (`PR_SET_PDEATHSIG`); 0 for none.
     pub death_signal: u32,
-    /// How nice it is. Nothing depends on it: all programs have one priority.
+    /// Its nice value. It has no effect: all programs have one priority.
     pub nice: i8,
-    /// It is the parent of what its descendants leave behind (`PR_SET_CHILD_SUBREAPER`).
+    /// Whether orphaned descendants become its children (`PR_SET_CHILD_SUBREAPER`).
     pub adopts: bool,
-    /// Neither it nor its descendants get more rights by `execve` (`PR_SET_NO_NEW_PRIVS`): told again, for nobody does.
+    /// Whether `execve` gives it and its descendants no more rights (`PR_SET_NO_NEW_PRIVS`). Only reported, for it
+    /// never does.
     pub gains_nothing: bool,
-    /// How much sooner than others it would be ended for want of memory (`oom_score_adj`), from -1000 to 1000: told again,
-    /// for nobody is.
+    /// How much sooner than others it would be killed for lack of memory (`oom_score_adj`), from -1000 to 1000. Only
+    /// reported, for no process ever is.
     pub kill_score: i16,
 }
 
@@ -304,11 +306,11 @@ impl Chosen {
     const NICE: u32 = 8;
     const ADOPTS: u32 = 1 << 16;
     const GAINS_NOTHING: u32 = 1 << 17;
-    /// Eleven bits, the highest of which is the sign.
+    /// Lowest of eleven bits, the highest of which is the sign.
     const KILL_SCORE: u32 = 18;
     const END: u32 = 1 << 29;
 
-    /// Whether one from an image makes sense.
+    /// Whether settings from an image are possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.death_signal <= crate::signal::SIGNALS
@@ -316,7 +318,7 @@ impl Chosen {
             && Self::KILL_SCORES.contains(&self.kill_score)
     }
 
-    /// What `kill_score` can be.
+    /// The values that `kill_score` can have.
     pub const KILL_SCORES: core::ops::RangeInclusive<i16> = -1000..=1000;
 }
 
@@ -330,7 +332,7 @@ impl From<u32> for Chosen {
                 gains_nothing: word & Self::GAINS_NOTHING != 0,
                 kill_score: ((word << 3) as i32 >> 21) as i16,
             },
-            // It makes no sense, and is to be found out.
+            // An impossible number is kept where `is_sound` finds it.
             false => Chosen {
                 death_signal: word,
                 ..Chosen::default()
@@ -351,14 +353,14 @@ impl From<Chosen> for u32 {
 }
 
 impl Process {
-    /// What others see of one of its tasks.
+    /// What other processes can see of one of its tasks.
     #[must_use]
     pub fn shown(&self, tid: Tid) -> Option<&Shown> {
         let found = self.shown.iter().find(|(of, _)| *of == tid);
         found.map(|(_, shown)| &**shown)
     }
 
-    /// A limit of what it may use, soft and hard.
+    /// A resource limit, soft and hard.
     #[must_use]
     pub fn limit(&self, which: u32) -> (u64, u64) {
         let preset = match which {
@@ -371,7 +373,7 @@ impl Process {
         self.limits.get(&which).copied().unwrap_or(preset)
     }
 
-    /// Whether limits from a checkpoint make sense.
+    /// Whether limits from an image are possible.
     #[must_use]
     pub fn has_sound_limits(&self) -> bool {
         let is_sound = |(which, (soft, hard)): (&u32, &(u64, u64))| {
@@ -380,48 +382,48 @@ impl Process {
         self.limits.iter().all(is_sound)
     }
 
-    /// Whether a process with these users may send this one signals.
+    /// Whether a process with these IDs may send this one signals.
     fn may_be_signalled_by(&self, ids: &Ids) -> bool {
         let target = [self.ids.uid[0], self.ids.uid[2]];
         ids.uid[1] == 0 || target.contains(&ids.uid[0]) || target.contains(&ids.uid[1])
     }
 }
 
-/// A process of a tree that was restored.
+/// A process of a tree that is being restored.
 #[derive(Debug)]
 pub struct Again {
     /// What an image has of it.
     pub process: Process,
-    /// Which of those before it is its parent.
+    /// The index of its parent in the list.
     pub parent: Option<u32>,
-    /// The numbers of its further tasks, as programs see them.
+    /// The numbers of its further tasks as programs see them.
     pub threads: Vec<u32>,
-    /// Its first task has not ended.
+    /// Whether its first task still lives.
     pub has_first: bool,
 }
 
-/// To whom a signal is sent.
+/// The receiver of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// To any task of this process.
+    /// Any task of this process.
     Process(Pid),
-    /// To this task.
+    /// This task.
     Task(Tid),
 }
 
-/// Which processes a call means.
+/// The processes that a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All that there can be.
+    /// All that the call can be about.
     All,
-    /// The one with this number.
+    /// The process with this number.
     Number(u32),
-    /// Those of this group.
+    /// The processes of this group.
     Group(u32),
 }
 
 impl Which {
-    /// Whether it means this process.
+    /// Whether this process is meant.
     #[must_use]
     pub const fn is(self, process: &Process) -> bool {
         match self {
@@ -436,37 +438,37 @@ impl Which {
 #[derive(Debug, Default)]
 pub struct System {
     processes: BTreeMap<Pid, Process>,
-    /// What stands for one that is not there.
+    /// What [`System::process`] returns for a process that does not exist.
     nobody: Process,
     /// Tasks by namespace and number.
     numbers: BTreeMap<(u32, u32), Tid>,
-    /// The processes of tasks that are not the first ones, and their numbers as programs see them.
+    /// The tasks that are not the first of their process: the process, and the number as programs see it.
     threads: BTreeMap<Tid, (Pid, u32)>,
-    /// Threads by who pays for them: those of `threads`.
+    /// The tasks in `threads`, counted by payer.
     threads_counted: BTreeMap<Payer, usize>,
-    /// What tasks that do not wait have of the processor.
+    /// Accounting of the processor time of running tasks.
     pub work: Work,
-    /// Who waits at words of memory.
+    /// Tasks that wait at futexes.
     pub futexes: Futexes,
-    /// Namespace, group and process of all.
+    /// Namespace, group and identity of every process.
     groups: BTreeSet<(u32, u32, Pid)>,
-    /// Root and process of all.
+    /// Root and identity of every process.
     trees: BTreeSet<(Pid, Pid)>,
     counted: BTreeMap<Payer, usize>,
     last: Pid,
-    /// The last number that tells a thing from others.
+    /// The last identity that was given to a thing.
     last_identity: u64,
-    /// Things that there are, by who pays for them.
+    /// Number of things by payer.
     things: BTreeMap<(Thing, Payer), usize>,
-    /// All of them.
+    /// Number of things of all payers.
     all_things: BTreeMap<Thing, usize>,
     /// All instances of `epoll`.
     pub epolls: Epolls,
     /// All instances of `inotify`.
     pub inotify: Inotifies,
-    /// Files that are more than files.
+    /// FIFOs and names of sockets in the file system.
     pub nodes: Nodes,
-    /// The random bytes that identify this boot, once somebody has asked for them.
+    /// The random bytes that identify this boot, once a program has asked for them.
     pub boot: Option<[u8; 16]>,
     /// All sockets.
     pub sockets: Sockets,
@@ -480,35 +482,36 @@ pub struct System {
     pub locks: Locks,
     /// All memory objects.
     pub objects: Objects,
-    /// Files that are executed or written.
+    /// Files that are executed or open.
     pub busy: Busy,
     /// System V IPC.
     pub ipcs: Ipcs,
-    /// Files that `memfd_create` has made, by inode, as long as they are open.
+    /// Open files of `memfd_create`, by inode.
     pub memfds: BTreeMap<u64, Memfd>,
-    /// Descriptions that were on their way to sockets that are gone.
+    /// Descriptions of descriptors that were closed, or were on their way to closed sockets, and that are still to be
+    /// released.
     pub(crate) dropped: Vec<Shared<Description>>,
     woken: Vec<(Key, u32)>,
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
     timers: Vec<Pid>,
-    /// Some process has had a limit that it has set.
+    /// Whether any process has ever set a limit.
     pub(crate) has_limits: bool,
-    /// Processes that were stopped since.
+    /// Processes that a signal has stopped, to be taken.
     pub(crate) halts: Vec<Pid>,
-    /// The groups that have the console, by the roots of their trees.
+    /// The foreground groups of the console, by the roots of their trees.
     pub(crate) foregrounds: BTreeMap<Pid, u32>,
-    /// What calls move bytes through, while none does.
+    /// The buffer of [`System::take_chunk`], while no call has it.
     chunk: Vec<u8>,
 }
 
-/// Room for so many things that have happened is kept.
+/// Capacity, in entries, up to which the memory of [`System::take_woken`] is kept.
 const KEPT_WOKEN: usize = 64;
 
 impl System {
-    /// [`MAX_BULK`] bytes to move others through. They are those of earlier calls, of anybody: what a call has put
-    /// there is all that it may give to anybody. For the next one, [`System::give_chunk`]; nothing is lost without
-    /// that.
+    /// A buffer of [`MAX_BULK`] bytes. It still holds bytes of earlier calls of any program, so a call may hand out
+    /// only what it has put there itself. Give it back with [`System::give_chunk`]; otherwise the next call allocates a
+    /// new one.
     pub(crate) fn take_chunk(&mut self) -> Vec<u8> {
         match take(&mut self.chunk) {
             chunk if chunk.is_empty() => alloc::vec![0; MAX_BULK],
@@ -516,18 +519,18 @@ impl System {
         }
     }
 
-    /// Keeps the bytes of [`System::take_chunk`].
+    /// Keeps the buffer of [`System::take_chunk`] for the next call.
     pub(crate) fn give_chunk(&mut self, chunk: Vec<u8>) {
         self.chunk = chunk;
     }
 
-    /// No processes.
+    /// A table without processes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A process. Of one that is not there nothing is known and nothing kept.
+    /// The process with this identity. If there is none, an empty one whose changes are lost.
     pub fn process(&mut self, pid: Pid) -> &mut Process {
         match self.processes.get_mut(&pid) {
             Some(process) => process,
@@ -538,7 +541,7 @@ impl System {
         }
     }
 
-    /// A process, if it is there.
+    /// The process with this identity, if there is one.
     #[must_use]
     pub fn find(&self, pid: Pid) -> Option<&Process> {
         self.processes.get(&pid)
@@ -550,13 +553,13 @@ impl System {
         self.processes.len()
     }
 
-    /// How many of them count for this payer.
+    /// How many processes are charged to this payer.
     #[must_use]
     pub fn counted(&self, payer: Payer) -> usize {
         self.counted.get(&payer).copied().unwrap_or(0)
     }
 
-    /// How many more may count for this payer.
+    /// How many more processes may be charged to this payer.
     #[must_use]
     pub fn left(&self, payer: Payer) -> usize {
         let (own, all) = (self.counted(payer), self.processes.len());
@@ -564,7 +567,8 @@ impl System {
         (1..=MAX_PROCESSES).take_while(is_left).count()
     }
 
-    /// A new process that has no parent, and its number. Errors: `EAGAIN` if there are too many.
+    /// Makes a process without a parent, charged to this job or as a tree of its own. Errors: `EAGAIN` if there are too
+    /// many.
     pub fn create(&mut self, payer: Option<Pid>) -> Result<Pid, Errno> {
         let pid = self.free_pid(payer.map(Payer::Job), 0)?;
         self.insert(
@@ -580,7 +584,8 @@ impl System {
         Ok(pid)
     }
 
-    /// A new child, which is as its parent in everything that is not its own. Errors: `EAGAIN` if there are too many.
+    /// Makes a child: a copy of its parent, except for what each process has for itself. Errors: `EAGAIN` if there are
+    /// too many.
     pub fn fork(&mut self, parent: Pid, exit_signal: u32) -> Result<Pid, Errno> {
         let of = self.process(parent);
         let (payer, namespace) = (of.payer, of.namespace);
@@ -631,7 +636,8 @@ impl System {
         Ok(self.free_number(namespace))
     }
 
-    /// A number that no task has. There are more numbers than tasks.
+    /// An unused identity whose number is free in this namespace. The loop ends because there are more numbers than
+    /// tasks.
     fn free_number(&mut self, namespace: u32) -> Tid {
         loop {
             self.last = match self.last {
@@ -670,9 +676,10 @@ impl System {
         self.processes.insert(pid, process);
     }
 
-    /// A tree that was restored, whose root is this process: each of it behind its parent. They have the numbers that they had
-    /// if these are free, and else they are alone in a namespace of their own. The numbers of the processes in the table, and of
-    /// their further tasks. Errors: `EAGAIN` if there are too many; nothing has changed then.
+    /// Puts a restored tree in the place of process `root`; each process of `tree` follows its parent. They get their
+    /// old numbers if all of these are free, and otherwise a namespace of their own. Returns the identities of the
+    /// processes, each with those of its further tasks. Errors: `EAGAIN` if there are too many; nothing has changed
+    /// then.
     pub fn restore(
         &mut self,
         root: Pid,
@@ -699,7 +706,7 @@ impl System {
                 || self.threads.contains_key(&number)
         };
         let taken = tree.iter().enumerate().any(|(n, one)| {
-            // The root has a number in the table already, which may be the one that it had.
+            // The root is in the table already, perhaps under its old number.
             let own = one.process.number;
             (n > 0 || own != root) && is_taken(own)
                 || one.threads.iter().any(|number| is_taken(*number))
@@ -747,7 +754,7 @@ impl System {
             made.push((pid, Vec::new()));
             further.push(one.threads);
         }
-        // All processes have their numbers before threads get some.
+        // All processes must have their numbers before threads get some.
         for ((pid, tids), numbers) in made.iter_mut().zip(further) {
             for number in numbers {
                 tids.push(self.add_thread(*pid, Some(number)));
@@ -759,7 +766,7 @@ impl System {
         Ok(made)
     }
 
-    /// Takes a process out of the table.
+    /// Removes a process from the table.
     pub fn forget(&mut self, pid: Pid) -> Option<Process> {
         let process = self.processes.remove(&pid)?;
         for tid in process.tasks.iter().chain([&pid]) {
@@ -794,7 +801,7 @@ impl System {
 
     // --- Threads ---
 
-    /// A further task of a process: its number. Errors: `EAGAIN` if there are too many.
+    /// Adds a task to a process, and returns its identity. Errors: `EAGAIN` if there are too many.
     pub fn new_thread(&mut self, pid: Pid) -> Result<Tid, Errno> {
         let of = self.find(pid).ok_or(ESRCH)?;
         let payer = of.payer;
@@ -813,7 +820,7 @@ impl System {
                 && !self.processes.contains_key(number)
                 && !self.threads.contains_key(number)
         };
-        // In the table it has the number that it has for programs, if that is possible.
+        // If possible the identity is the number that programs see.
         let tid = match number.filter(is_free) {
             Some(number) => number,
             None => self.free_number(namespace),
@@ -835,7 +842,7 @@ impl System {
         }
     }
 
-    /// A task of a process has ended. The number of the first one stays the process's.
+    /// Removes a task that has ended. The number of a first task stays in use for its process.
     pub fn forget_thread(&mut self, pid: Pid, tid: Tid) {
         self.leave_queues(tid);
         let Some(process) = self.processes.get_mut(&pid) else {
@@ -854,13 +861,13 @@ impl System {
         }
     }
 
-    /// The first task of a process is this one from now on, and the only one.
+    /// Lets a task take the place of the first task of its process, as the only one.
     pub fn becomes_first(&mut self, pid: Pid, tid: Tid) {
         self.forget_thread(pid, tid);
         self.process(pid).tasks = BTreeSet::from([pid]);
     }
 
-    /// A task waits at no word, for no lock, and for nobody who opens a FIFO.
+    /// Takes a task out of all queues: of futexes, locks, System V IPC and opened FIFOs.
     pub fn leave_queues(&mut self, tid: Tid) {
         self.futexes.leave(tid);
         self.locks.leave(tid);
@@ -885,7 +892,7 @@ impl System {
         self.processes.contains_key(&pid).then_some(pid)
     }
 
-    /// Sends a signal to all processes of a group that are of this tree: the number may be another one's meanwhile.
+    /// Sends a signal to all processes of a group in this tree. Another tree may have a group with the same number.
     pub fn signal_group(&mut self, root: Pid, namespace: u32, group: u32, signal: u32) {
         let all = (namespace, group, 0)..=(namespace, group, Pid::MAX);
         let members: Vec<Pid> = self.groups.range(all).map(|(.., pid)| *pid).collect();
@@ -896,7 +903,7 @@ impl System {
         }
     }
 
-    /// The task with this number, as `of` sees it, and its process.
+    /// The task with this number, as `of` sees it, with its process.
     #[must_use]
     pub fn thread_by_number(&self, of: Pid, number: u32) -> Option<(Tid, Pid)> {
         let namespace = self.find(of)?.namespace;
@@ -905,13 +912,13 @@ impl System {
         self.find(pid)?.tasks.contains(&tid).then_some((tid, pid))
     }
 
-    /// The number in the table of the process of a task.
+    /// The process of a task.
     #[must_use]
     pub fn task_process(&self, tid: Tid) -> Pid {
         self.threads.get(&tid).map_or(tid, |(pid, _)| *pid)
     }
 
-    /// The number of a process's parent; 1 for those who have none.
+    /// The number of a process's parent; 1 if it has none.
     #[must_use]
     pub fn parent_number(&self, pid: Pid) -> u32 {
         let parent = self.find(pid).and_then(|p| p.parent);
@@ -925,8 +932,8 @@ impl System {
         further.or_else(|| Some(self.find(tid)?.number))
     }
 
-    /// The processes that another one means. Those of a group are of its own tree: groups of two trees can have one
-    /// number, since an image has the numbers that its processes had.
+    /// The processes that `of` means by `which`. Members of a group are of its own tree: groups of two trees can have
+    /// one number, since restored processes keep their numbers.
     pub fn those(&self, of: Pid, which: Which) -> SmallVec<[Pid; 1]> {
         let Some(own) = self.find(of) else {
             return SmallVec::new();
@@ -955,13 +962,13 @@ impl System {
         all.map(|(_, pid)| *pid).collect()
     }
 
-    /// `setpgid`: puts itself or a child into a group of its session, or a new one.
+    /// `setpgid`: puts `pid`, which is `of` or a child of it, into a group of its session or into a new one.
     pub fn set_group(&mut self, of: Pid, pid: Pid, group: u32) -> Result<(), Errno> {
         let (namespace, session) = match self.find(of) {
             Some(own) => (own.namespace, own.session),
             None => return Err(ESRCH),
         };
-        // All trees are in one session, that of the console: a group of another one is none that there is.
+        // All trees share the console's session, so a group of another tree must not count as existing.
         let target = self.find(pid).ok_or(ESRCH)?;
         if pid != of && target.parent != Some(of) {
             return Err(ESRCH);
@@ -994,7 +1001,7 @@ impl System {
         self.groups.insert((namespace, group, pid));
     }
 
-    /// `setsid`: a new session, with one group.
+    /// `setsid`: makes a new session with one group. Returns its number.
     pub fn new_session(&mut self, pid: Pid) -> Result<u32, Errno> {
         let (namespace, number) = match self.find(pid) {
             Some(process) => (process.namespace, process.number),
@@ -1011,14 +1018,14 @@ impl System {
 
     // --- Signals, and waiting ---
 
-    /// Whether a process may send another one signals: one of its own tree.
+    /// Whether a process may send another one signals: only within its tree, and as its IDs allow.
     pub fn may_signal(&self, from: Pid, to: Pid) -> Result<(), Errno> {
         let (from, to) = (self.find(from).ok_or(ESRCH)?, self.find(to).ok_or(ESRCH)?);
         let allowed = from.root == to.root && to.may_be_signalled_by(&from.ids);
         allowed.then_some(()).ok_or(EPERM)
     }
 
-    /// Whether a process may trace another one: it could do all that this one may.
+    /// Whether a process may trace another one: only within its tree, and if it is root or has the same IDs.
     pub fn may_trace(&self, from: Pid, to: Pid) -> Result<(), Errno> {
         let (from, to) = (self.find(from).ok_or(ESRCH)?, self.find(to).ok_or(ESRCH)?);
         let (ids, target) = (&from.ids, &to.ids);
@@ -1028,7 +1035,7 @@ impl System {
         allowed.then_some(()).ok_or(EPERM)
     }
 
-    /// Sends a signal; 0 does nothing.
+    /// Sends a signal to be taken by [`System::take_sent`]; 0 does nothing.
     pub fn send(&mut self, to: To, signal: u32, origin: Origin) {
         let lives = match to {
             To::Process(pid) => self.find(pid).is_some_and(|p| p.status.is_none()),
@@ -1039,18 +1046,18 @@ impl System {
         }
     }
 
-    /// What has been sent since.
+    /// Takes the signals that were sent.
     pub fn take_sent(&mut self) -> Vec<(To, u32, Origin)> {
         take(&mut self.sent)
     }
 
-    /// Something has happened that calls may wait for.
+    /// Wakes the calls that wait for this key.
     pub fn wake(&mut self, key: Key) {
         self.wake_for(key, ALL);
     }
 
-    /// Something has happened upon which what has this key may be ready for these events: those who watch it for
-    /// others are not told.
+    /// Wakes the calls that wait for this key because it may be ready for these events. Watchers of other events are
+    /// not woken.
     pub fn wake_for(&mut self, key: Key, events: u32) {
         match self.woken.last_mut() {
             Some((last, its)) if *last == key => *its |= events,
@@ -1059,12 +1066,12 @@ impl System {
         self.epolls.happened(key, events, &mut self.woken);
     }
 
-    /// What has happened since, and for which events that may be ready. For the memory of it, [`System::give_woken`].
+    /// Takes the keys that were woken, with their events. Give the memory back with [`System::give_woken`].
     pub fn take_woken(&mut self) -> Vec<(Key, u32)> {
         take(&mut self.woken)
     }
 
-    /// Keeps the memory of what [`System::take_woken`] gave, if that is little and nothing has happened since.
+    /// Keeps the memory of a list from [`System::take_woken`], if it is small and no key was woken since.
     pub fn give_woken(&mut self, mut woken: Vec<(Key, u32)>) {
         if self.woken.is_empty() && woken.capacity() <= KEPT_WOKEN {
             woken.clear();
@@ -1072,12 +1079,12 @@ impl System {
         }
     }
 
-    /// Processes that have ended and that nobody waits for.
+    /// Takes the processes that have ended and that nobody will wait for.
     pub fn take_gone(&mut self) -> Vec<Pid> {
         take(&mut self.gone)
     }
 
-    /// A task does not wait any longer (`runs`), or waits from now on; `now` is asked if that is news.
+    /// Notes that a task runs, or that it waits (not `runs`). `now` is called only if that is a change.
     pub fn task_runs(&mut self, task: &mut Task, runs: bool, now: impl FnOnce() -> u64) {
         let (processes, pid) = (&self.processes, task.pid);
         let common = || {
@@ -1088,10 +1095,10 @@ impl System {
         task.own.change(alone, &mut self.work, runs, now, common);
     }
 
-    /// What a process that has ended, and the children that it has waited for, have had of the processor.
+    /// Processor time, in nanoseconds, of a process that has ended and of the children that it has waited for.
     #[must_use]
     pub fn spent_with_children(&self, pid: Pid) -> u64 {
-        // Nobody of it runs any more.
+        // None of its tasks runs any more, so the time of a running one does not matter.
         let of = |process: &Process| {
             process
                 .spent
@@ -1102,7 +1109,7 @@ impl System {
         self.find(pid).map_or(0, of)
     }
 
-    /// The timers of a process, to be set.
+    /// The timers of a process, to be changed.
     pub fn set_timers(&mut self, pid: Pid) -> &mut Timers {
         self.timers.push(pid);
         &mut self.process(pid).timers
@@ -1117,8 +1124,8 @@ impl System {
         self.has_limits = true;
     }
 
-    /// How much of the processor a process may have until a limit has passed, where a task that has never waited would
-    /// have had `each`; `None` if none does. It is behind a limit that has passed when there is nothing left.
+    /// Nanoseconds of processor time until a process reaches its next limit; 0 if it has, `None` if it has no limit.
+    /// `each` is the processor time of a task that has never waited.
     #[must_use]
     pub fn work_left(&self, pid: Pid, each: u64) -> Option<u64> {
         let process = self.find(pid)?;
@@ -1128,8 +1135,8 @@ impl System {
         (seconds != u64::MAX).then(|| seconds.saturating_mul(SECOND).saturating_sub(spent))
     }
 
-    /// The signal that a process gets because a limit of processor time has passed; as in Linux the lower one is a
-    /// second later then.
+    /// The signal for a process that has reached a limit of processor time, if it has. As on Linux its soft limit is
+    /// then one second later.
     pub fn pass_work_limit(&mut self, pid: Pid, each: u64) -> Option<u32> {
         if self.work_left(pid, each) != Some(0) {
             return None;
@@ -1143,19 +1150,19 @@ impl System {
         Some(sig::XCPU)
     }
 
-    /// Processes whose timers were set.
+    /// Takes the processes whose timers were changed.
     pub fn take_timers(&mut self) -> Vec<Pid> {
         take(&mut self.timers)
     }
 
-    /// Whether nothing is to be done for others.
+    /// Whether nothing is to be carried out for other tasks.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.woken.is_empty() && self.is_quiet()
     }
 
-    /// Whether nothing is to be done for others but that calls may be made again.
+    /// As [`System::is_settled`], but keys may have been woken.
     #[must_use]
     #[inline]
     pub fn is_quiet(&self) -> bool {
@@ -1168,7 +1175,7 @@ impl System {
             && !self.futexes.has_granted()
     }
 
-    /// Counts a new thing: how many there are for its payer. Errors: `ENFILE`.
+    /// Counts a new thing, and returns how many its payer has. Errors: `ENFILE`.
     pub fn count_thing(&mut self, thing: Thing, payer: Payer) -> Result<usize, Errno> {
         let own = self.things.get(&(thing, payer)).copied().unwrap_or(0) + 1;
         let all = self.all_things.get(&thing).copied().unwrap_or(0) + 1;
@@ -1180,7 +1187,7 @@ impl System {
         Ok(own)
     }
 
-    /// How many more of these things a payer may have, as far as others leave it.
+    /// How many more of these things a payer may have, given what others have.
     #[must_use]
     pub fn left_things(&self, thing: Thing, payer: Payer) -> usize {
         let own = self.things.get(&(thing, payer)).copied().unwrap_or(0);
@@ -1190,13 +1197,13 @@ impl System {
         (1..=most.0).take_while(may).count()
     }
 
-    /// Whether a payer has as many things as it may have, whatever others have.
+    /// Whether a payer has as many things as it may have at the most.
     #[must_use]
     pub fn is_full(&self, thing: Thing, payer: Payer) -> bool {
         self.things.get(&(thing, payer)).copied().unwrap_or(0) >= thing.most().0
     }
 
-    /// A thing counts for another one. Errors: `ENFILE`; nothing has changed then.
+    /// Charges a thing to another payer. Errors: `ENFILE`; nothing has changed then.
     pub fn move_thing(&mut self, thing: Thing, from: Payer, to: Payer) -> Result<(), Errno> {
         if from == to {
             return Ok(());
@@ -1208,12 +1215,12 @@ impl System {
         })
     }
 
-    /// A thing is gone.
+    /// Uncounts one thing.
     pub fn uncount_thing(&mut self, thing: Thing, payer: Payer) {
         self.uncount_things(thing, 1, payer);
     }
 
-    /// So many things are gone.
+    /// Uncounts this many things.
     pub(crate) fn uncount_things(&mut self, thing: Thing, gone: usize, payer: Payer) {
         if let Some(count) = self.things.get_mut(&(thing, payer)) {
             *count -= gone;
@@ -1224,7 +1231,7 @@ impl System {
         }
     }
 
-    /// How many of these things there are.
+    /// How many of these things all payers have.
     #[cfg(test)]
     pub(crate) fn counted_things(&self, thing: Thing) -> usize {
         let all = self.all_things.get(&thing).copied().unwrap_or(0);
@@ -1233,7 +1240,7 @@ impl System {
         all
     }
 
-    /// There is one more description of what one is open on already.
+    /// Counts one more description on what another description is open on already.
     pub fn opened_again(&mut self, description: &Description) {
         if let Some(ino) = description.ino() {
             self.busy.shared(ino);
@@ -1248,7 +1255,7 @@ impl System {
         }
     }
 
-    /// An end of a pipe is closed.
+    /// Uncounts an end of a pipe that was closed.
     pub fn close_end(&mut self, id: u64, end: End, pipe: &Shared<Pipe>) {
         let mut pipe = pipe.borrow_mut();
         pipe.readers -= usize::from(end.reads());
@@ -1260,35 +1267,35 @@ impl System {
         }
     }
 
-    /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.
+    /// Counts a new pipe. Returns its identity, and whether it may be large. Errors: `ENFILE`.
     pub fn new_pipe(&mut self, payer: Payer) -> Result<(u64, bool), Errno> {
         let count = self.count_thing(Thing::Pipe, payer)?;
         Ok((self.new_identity(), count <= LARGE_PIPES))
     }
 
-    /// A number that tells a thing from all others.
+    /// An identity that no other thing has had.
     pub fn new_identity(&mut self) -> u64 {
         self.last_identity += 1;
         self.last_identity
     }
 
-    /// A process has left the memory in which it was started.
+    /// Notes that a process has left the memory in which it was started, and wakes its parent.
     pub fn leave_memory(&mut self, pid: Pid) {
         if take(&mut self.process(pid).borrows) {
             self.wake(Key::Left(pid));
         }
     }
 
-    /// Who becomes the parent of what a child of this process leaves behind: the process or the nearest one above it
-    /// that has chosen that.
+    /// The new parent of processes orphaned by a child of this process: the nearest process from `parent` upwards that
+    /// adopts.
     fn adopter(&self, parent: Option<Pid>) -> Option<Pid> {
         let above = |pid: &Pid| self.find(*pid)?.parent;
         let adopts = |pid: &Pid| self.find(*pid).is_some_and(|p| p.chosen.adopts);
         core::iter::successors(parent, above).find(adopts)
     }
 
-    /// A process that has ended has this parent, which is told. It is forgotten at once if the parent wants to know
-    /// nothing of children.
+    /// Makes a process that has ended a zombie of this parent, and tells the parent. If the parent ignores its
+    /// children's ends the process is forgotten at once.
     fn tell_parent(&mut self, pid: Pid, parent: Pid, told_by: u32, status: Status) {
         let of = self.process(parent);
         of.children.remove(&pid);
@@ -1313,7 +1320,7 @@ impl System {
         self.wake(Key::Children(parent));
     }
 
-    /// A process has ended. Its children have another parent, or none any more; its own parent is told.
+    /// Ends a process: its children get another parent or none, and its own parent is told.
     pub fn end(&mut self, pid: Pid, status: Status) {
         self.leave_memory(pid);
         self.leave_terminal(pid);
@@ -1377,8 +1384,8 @@ impl System {
         self.tell_parent(pid, parent, signal, status);
     }
 
-    /// A child of `of` that has ended, if one of `which` has; `None` if none has yet. Errors: `ECHILD` if it has no such
-    /// child.
+    /// A child of `of` that has ended, of those that `which` means; `None` if none has yet. Errors: `ECHILD` if there
+    /// is no such child.
     pub fn ended_child(&self, of: Pid, which: Which) -> Result<Option<Pid>, Errno> {
         let own = self.find(of).ok_or(ECHILD)?;
         let is = |pid: &&Pid| self.find(**pid).is_some_and(|process| which.is(process));
@@ -1389,7 +1396,7 @@ impl System {
         }
     }
 
-    /// Nobody will ask for this process any more: its parent has waited for it.
+    /// Forgets a process that its parent has waited for, and adds its processor time to the parent's.
     pub fn reap(&mut self, pid: Pid) {
         let parent = self.process(pid).parent.take();
         if let Some(parent) = parent {
@@ -1402,7 +1409,7 @@ impl System {
     }
 }
 
-/// What `siginfo` says of a process that has ended: code and status.
+/// Code and status for `siginfo` of a process that has ended.
 #[must_use]
 pub fn code_and_status(status: Status) -> (i32, u32) {
     use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED};

@@ -1,14 +1,17 @@
 //! The table of processes and their tasks: takes their calls, and wakes those that wait.
 //!
-//! What one call does to other tasks the emulation leaves in its [`System`]; [`Table::settle`] carries it out before
-//! the server waits again. A call that waits stands in `waiters` under each of its keys and in `timers` with its
-//! deadline, so that what happens costs those whom it concerns, and nothing grows with the number of processes.
+//! The emulation leaves what one call does to other tasks in its [`System`]; [`Table::settle`] carries it out before
+//! the server waits again. A call that waits is in `waiters` under each of its keys, and in `timers` with its deadline.
+//! So an event costs time only for the tasks that it concerns, however many processes there are.
 //!
-//! * [`living`]: a task that lives, and its thread; [`due`]: those whose calls are made again; [`signals`]: signals and timers;
+//! * [`living`]: a task that lives, and its thread; [`due`]: tasks whose calls are made again; [`signals`]: signals and
+//!   timers;
 //! * [`start`]: new processes; [`end`]: their end, and that of their threads;
-//! * [`trace`]: tasks that stand still for who traces them;
+//! * [`trace`]: tasks that are stopped for their tracer;
 //! * [`native`]: native programs that Linux programs have started;
-//! * [`mod@debug`]: what a debugger does; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and see of processes.
+//! * [`mod@debug`]: requests of a debugger; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and
+//!   see of
+//! processes.
 
 mod debug;
 mod due;
@@ -58,51 +61,50 @@ use living::Living;
 
 pub(crate) use native::set_bell;
 
-/// Most `Freeze`s, and most `Stop`s, of one process at a time.
+/// Most stops of one process at a time.
 const MAX_HOLDS: u32 = 64;
 
 /// A call (or exception) that waits. Its message stays with the task ([`Living::message`]).
 struct Parked {
     wake: Wake,
-    /// The thread has stood still for somebody who may have changed its registers, or let it go on.
+    /// Whether the thread was stopped for somebody who may have changed its registers or answered its exception.
     is_stale: bool,
 }
 
-/// A process that lives: what its tasks have in common here.
+/// What the tasks of a living process have in common here.
 #[derive(Default)]
 struct Group {
-    /// When its next timer goes off, as it stands in the table's `timers`.
+    /// When its next timer expires, as noted in the table's `timers`.
     alarm: Option<u64>,
-    /// It stands still for a checkpointer, which saves it with this process; and for no more than one at a time: an
-    /// image has each thread with the stop of the `freeze` for which it was made, and would have those of all others,
-    /// too.
+    /// The process with which it is frozen for a checkpointer. It can be frozen only once at a time: an image has each
+    /// thread with the stop of the `freeze` for which it was made, and would include the stops of all others.
     frozen: Option<Pid>,
-    /// It ends when it is thawed.
+    /// It is ended when it is thawed.
     dies: bool,
     /// How often it is stopped from outside.
     stops: u32,
-    /// How many of these stops came while it was frozen, less those that were undone then. Its threads, which the image
-    /// has as they were, get them when it is thawed.
+    /// How many of these stops came while it was frozen, less those undone meanwhile. The image must have the threads
+    /// as they were, so they get these stops at the thaw.
     owed: i32,
-    /// It is debugged.
+    /// The debugger's state, if it is debugged.
     debugged: Option<Debugged>,
-    /// A signal has stopped it.
+    /// Whether a signal has stopped it.
     halted: bool,
-    /// It stands still, and ends by this signal when its turn comes.
+    /// The signal by which it ends when its turn comes; until then it is stopped.
     ending: Option<u8>,
-    /// What `freeze` has of its tree, as long as it waits for more.
+    /// What a `freeze` of its tree has gathered, while that waits for more.
     saving: Option<Box<Saving>>,
-    /// The part that `freeze` made.
+    /// The part that a `freeze` has made.
     part: Vec<u8>,
-    /// What it is about: the memories in its order, of a tree that is frozen or being rebuilt, and their names.
+    /// For a tree that is frozen or being rebuilt: its memories in the order of the part, and their names.
     memories: Vec<(Weak<RefCell<Memory>>, String)>,
-    /// Files that a tree which is frozen has open, executes or maps, and that are not in the part.
+    /// For a frozen tree: files that are open, executed or mapped and that are not in the part.
     files: Vec<Named>,
-    /// The memory objects of a tree that is frozen, in the order of the part.
+    /// For a frozen tree: its memory objects in the order of the part.
     objects: Vec<u64>,
-    /// It was adopted, and its objects have not been looked at yet.
+    /// Whether it was adopted and its kernel objects have not been checked yet.
     unproven: bool,
-    /// Where its first task was, which has ended while others go on. The thread is stopped for ever.
+    /// Where its first task was, if that has ended while others go on. The thread stays stopped.
     first: Option<Seat>,
 }
 
@@ -111,32 +113,32 @@ impl Group {
         !self.is_of_its_signals() || self.halted
     }
 
-    /// Whether nothing but signals can hold it still now.
+    /// Whether nothing but a signal can hold it.
     const fn is_of_its_signals(&self) -> bool {
         self.frozen.is_none() && self.stops == 0 && self.ending.is_none()
     }
 }
 
-/// A tree that is being saved, and waits for a file. It stands still.
+/// A frozen tree whose saving waits for a file server or for a turn.
 struct Saving {
     what: What,
-    /// The processes that are saved, each behind its parent.
+    /// The processes that are saved, parents before their children.
     set: Vec<Pid>,
     gathered: Gathered,
-    /// There is news.
+    /// Whether what it waited for has come.
     is_due: bool,
-    /// Memory for what is gathered.
+    /// Reserves memory for `gathered`.
     hold: rt::heap::Hold,
 }
 
-/// A tree that is being rebuilt, and of which not all of the part is there, or not all files are open.
+/// A tree that is being rebuilt: pieces of its part are still to come, or files to be opened.
 struct Adopting {
     bytes: Vec<u8>,
-    /// All of the part was there. For what it takes, memory is held.
+    /// The decoded part once all of it has come, with the memory reserved for it.
     rebuilding: Option<(Rebuilding, rt::heap::Hold)>,
-    /// What is added to the machine's clock.
+    /// What its clock adds to the machine's, in nanoseconds.
     clock_offset: u64,
-    /// A file was waited for, and there is news.
+    /// Whether a file that it waited for has come.
     is_due: bool,
     /// Its memories.
     bodies: Vec<Body>,
@@ -144,7 +146,7 @@ struct Adopting {
     objects: Vec<Common>,
 }
 
-/// A memory of it: the number of its keeper, segments and space, and the port of the keeper.
+/// A memory of a tree: number of its keeper; segments and space; port of the keeper.
 type Body = (u64, Process, Port);
 
 enum Entry {
@@ -153,7 +155,8 @@ enum Entry {
     Ended {
         status: Status,
         name: String,
-        /// Its status has been taken. It stays as long as others of its tree live, so that they can be ended by its number.
+        /// Whether its status has been taken. The entry stays while others of its tree live, so that they can be ended
+        /// by its number.
         reaped: bool,
     },
 }
@@ -168,80 +171,80 @@ impl Entry {
     }
 }
 
-/// Who started a process, and what it was given: nothing if that was a Linux program.
+/// Who started a process, and with what; empty if that was a Linux program.
 #[derive(Default)]
 struct Starter {
-    /// The port at init of the process that started it. When it is dead the status is not kept any longer.
+    /// The port at init of the process that started it. When that is dead the status is not kept any longer.
     owner: Option<Ref>,
-    /// The session in which the tree's native programs are started, as soon as there was one. They count as one job, also
-    /// if it was a server that has started the tree.
+    /// The session in which the tree's native programs are started, once there is one. They count as one job, even if a
+    /// server has started the tree.
     natives: Arc<Mutex<Option<Client>>>,
-    /// What was passed on for the native programs that the process's tree starts.
+    /// The references that are passed on to native programs of its tree.
     passed: Vec<Ref>,
 }
 
-/// What others than Linux programs hold of a process, also after its end.
+/// What is kept of a process, also after its end, for others than Linux programs.
 struct Hold {
-    /// The control port and a reference to it, as soon as somebody has asked for it.
+    /// The control port and a reference to it, once somebody has asked for it.
     door: Option<(Port, Ref)>,
     /// Who started it, and with what.
     starter: Starter,
-    /// The job that it is counted for; `None` if a server has started it.
+    /// The job that it is charged to; `None` if a server has started it.
     job: Option<Pid>,
-    /// Tells it from others that have its number at other times.
+    /// Distinguishes processes that have one number at different times.
     serial: u64,
     /// Happens when its status changes.
     event: Rc<Event>,
     end: Arc<End>,
 }
 
-/// Most calls that are made again before programs have had a turn: one thing that happens can be what a crowd waits for.
+/// Most calls that are made again before programs get a turn: many calls can wait for the same event.
 const RETRIES: u32 = 16;
-/// Most descriptors of processes that something else ends (whoever kills a tree, or a signal) that are closed before programs have had
-/// a turn.
+/// Most descriptors that are closed before programs get a turn, of processes that are ended by a signal or because
+/// their tree is killed.
 const CLOSES: usize = 1024;
-/// What the end of a process takes beside, and that of a thread, in descriptors.
+/// What the end of a process costs in addition, counted in descriptors; below, the end of a thread.
 const PROCESS_CLOSES: usize = 64;
 const TASK_CLOSES: usize = 16;
 
-/// What is to be done at a time.
+/// What is to be done at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The call of this task is made again.
+    /// The call of this task is to be made again.
     Call(Tid),
-    /// Timers of this process go off.
+    /// Timers of this process expire.
     Alarm(Pid),
 }
 
 /// All processes.
 pub(crate) struct Table {
     entries: BTreeMap<Pid, Entry>,
-    /// The tasks of those that live.
+    /// The living tasks.
     tasks: BTreeMap<Tid, Box<Living>>,
     /// One for each entry.
     holds: BTreeMap<Pid, Hold>,
-    /// What Linux knows of them.
+    /// What the emulation knows of the processes.
     system: System,
     world: World,
     last_serial: u64,
-    /// Who waits for what.
+    /// Which task waits for which key.
     waiters: BTreeSet<(Key, Tid)>,
-    /// When something is to be done, on the machine's clock.
+    /// What is to be done when, on the machine's clock.
     timers: BTreeSet<(u64, Timer)>,
-    /// Whose calls are to be made again now.
+    /// The tasks whose calls are to be made again.
     due: Due,
-    /// Who gets signals that came while the thread was about to get an answer.
+    /// Tasks whose signals came while the thread was about to get an answer.
     signalled: Vec<Tid>,
-    /// Processes that are to be stopped as soon as none of their threads is about to get an answer.
+    /// Processes to be stopped as soon as none of their threads is about to get an answer.
     halting: Vec<Pid>,
-    /// Processes that end one after the other, in turns.
+    /// Processes that are being ended, as many in each turn as there is time for.
     ending: VecDeque<Pid>,
-    /// Trees that are being saved and wait for a turn.
+    /// Trees whose saving or rebuilding waits for a turn.
     saving: Vec<Pid>,
-    /// How many descriptors may still be closed for those that end in this turn.
+    /// How many descriptors may still be closed in this turn for processes that end.
     closes: usize,
     pace: Option<Pace>,
-    /// Why a tree was not saved or restored, until whoever asked is told ([`process::held::Manager::why`]).
+    /// Why a tree was not saved or restored, until it is asked for ([`process::held::Manager::why`]).
     pub(crate) why: String,
 }
 
@@ -257,7 +260,7 @@ fn error_of(errno: Errno) -> Error {
     }
 }
 
-/// Puts a timer to another time, or takes it out.
+/// Moves a timer to another time, or removes it.
 fn put_timer(
     timers: &mut BTreeSet<(u64, Timer)>,
     which: Timer,
@@ -273,7 +276,7 @@ fn put_timer(
 }
 
 impl Table {
-    /// No processes.
+    /// A table without processes.
     pub(crate) fn new(portset: Ref) -> Self {
         Table {
             entries: BTreeMap::new(),
@@ -295,12 +298,12 @@ impl Table {
         }
     }
 
-    /// Says who asks for turns.
+    /// Sets what asks for turns.
     pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.pace = Some(pace);
     }
 
-    /// A process that lives.
+    /// The group of a living process.
     fn group(&mut self, pid: Pid) -> Result<&mut Group, Error> {
         match self.entries.get_mut(&pid) {
             Some(Entry::Living(group)) => Ok(group),
@@ -310,20 +313,20 @@ impl Table {
         }
     }
 
-    /// The tasks of a process that live.
+    /// The living tasks of a process.
     fn tasks_of(&self, pid: Pid) -> Vec<Tid> {
         let process = self.system.find(pid);
         process.map_or_else(Vec::new, |p| p.tasks.iter().copied().collect())
     }
 
-    /// One of the tasks of a process: the first one, if that lives.
+    /// A task of a process: the first one if it lives.
     fn one_of(&self, pid: Pid) -> Option<&Living> {
         let first = self.tasks.get(&pid).filter(|living| living.task.pid == pid);
         let other = || self.tasks.get(self.system.find(pid)?.tasks.first()?);
         first.or_else(other).map(|living| &**living)
     }
 
-    /// The time at which the event loop has to run at the latest. What is long goes on when programs have had a turn.
+    /// The time at which the event loop must run again at the latest. Long work goes on after programs had a turn.
     pub(crate) fn deadline(&mut self) -> Option<u64> {
         let is_long = self.system.objects.is_due() || !self.due.is_empty();
         let is_long = is_long || !self.ending.is_empty() || !self.saving.is_empty();
@@ -334,9 +337,9 @@ impl Table {
         self.timers.first().map(|(deadline, _)| *deadline)
     }
 
-    /// The call of a task waits.
+    /// Lets the call of a task wait.
     fn park(&mut self, tid: Tid, message: &ExceptionMessage, wake: Wake) {
-        // Whoever has the control port of a process can have two threads be one task.
+        // Whoever has the control port of a process can give two of its threads one tag.
         let living = self.tasks.get(&tid);
         if living.is_some_and(|living| living.parked.is_some()) {
             self.unpark(tid);
@@ -355,14 +358,14 @@ impl Table {
         self.schedule(tid);
     }
 
-    /// Notes whether a task has anything of the processor now.
+    /// Notes whether a task uses the processor.
     fn note_work(&mut self, tid: Tid) {
         if let Some(living) = self.tasks.get_mut(&tid) {
             living.note_work(&mut self.system);
         }
     }
 
-    /// The call of a task does not wait any longer: what was kept of it.
+    /// Ends the wait of a task's call, and returns its state.
     fn unpark(&mut self, tid: Tid) -> Option<Parked> {
         self.due.remove(tid);
         let parked = self.tasks.get_mut(&tid)?.parked.take()?;
@@ -375,7 +378,7 @@ impl Table {
         Some(parked)
     }
 
-    /// Notes when the call of a task is to be made again.
+    /// Sets the timer for the deadline of a task's call.
     fn schedule(&mut self, tid: Tid) {
         let Some(living) = self.tasks.get_mut(&tid) else {
             return;
@@ -384,13 +387,13 @@ impl Table {
         put_timer(&mut self.timers, Timer::Call(tid), &mut living.timer, new);
     }
 
-    /// A task that lives, beside the system and the world, which its calls need at the same time.
+    /// A living task, with the system and the world, which its calls need at the same time.
     fn split(&mut self, tid: Tid) -> Option<(&mut Living, &mut System, &mut World)> {
         let living = self.tasks.get_mut(&tid)?;
         Some((living, &mut self.system, &mut self.world))
     }
 
-    /// Holds a thread that is to go on, and has stopped for who traces it.
+    /// Stops the thread of a task that is about to go on but is at a stop for its tracer.
     fn hold_for_tracer(&mut self, tid: Tid) {
         if self.system.is_trace_stopped(tid) {
             let runs = self.tasks.get(&tid).filter(|living| !living.seat.fresh);
@@ -423,7 +426,7 @@ impl Table {
         match outcome {
             Outcome::Go { registers, fpu } => self.complete(tid, &registers, fpu),
             Outcome::Park(wake) => self.park(tid, message, wake),
-            // Let go by hand, it stands behind all others of its priority.
+            // A thread that is let go here, and not by the reply, queues behind all others of its priority.
             Outcome::Turn => {
                 let _ = living.set_registers(&message.registers, None);
             }
@@ -442,7 +445,7 @@ impl Table {
         }
     }
 
-    /// An exception of the task with this tag came to the keeper with this number.
+    /// Handles an exception that came to the keeper with this number; the tag of the message is the task.
     pub(crate) fn exception(
         &mut self,
         keeper: u64,
@@ -464,12 +467,12 @@ impl Table {
         let Some((living, system, world)) = self.split(tid) else {
             return;
         };
-        // The tag is the thread's own, and the keeper the memory's: both must say the same.
+        // The tag is the thread's, and the keeper the memory's: both must agree.
         if living.seat.memory.borrow().id != keeper {
             return;
         }
         if living.held {
-            // The exception arrived just before the process was stopped. It is delivered again when it goes on.
+            // The exception arrived just before the process was stopped. It is handled when the process goes on.
             park();
             self.park(tid, message, Wake::default());
             return;
@@ -483,7 +486,7 @@ impl Table {
             self.carry_out(tid, message, answer.outcome(entry));
             return;
         }
-        // Others are to run first: a thread that is let go by hand stands behind them.
+        // `sched_yield` must let others run first: a thread that is let go by `carry_out` queues behind them.
         let yields = entry.rax == nr::sched_yield;
         match &answer {
             Answer::Value(value) if !yields => {
@@ -499,7 +502,7 @@ impl Table {
         self.carry_out(tid, message, answer.outcome(entry));
     }
 
-    /// The console has input, or room for output.
+    /// Wakes calls that wait for input from the console, or for room for output.
     pub(crate) fn console_news(&mut self) {
         self.system.wake(Key::Console);
     }
@@ -523,13 +526,13 @@ impl Table {
         self.due.is_empty() && self.is_settled_but_for_retries()
     }
 
-    /// As [`Table::is_settled`], but calls may be due that are to be made again.
+    /// As [`Table::is_settled`], but calls may be due that are made again.
     #[inline(always)]
     fn is_settled_but_for_retries(&self) -> bool {
         self.system.is_settled() && self.is_quiet()
     }
 
-    /// Does everything that is due: what calls did to other tasks, parked calls, timers.
+    /// Carries out everything that is due: what calls did to other tasks, calls to be made again, timers.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
         self.closes = CLOSES;
@@ -541,7 +544,7 @@ impl Table {
 
     #[inline(never)]
     fn settle_all(&mut self) {
-        // These threads have received their replies by now.
+        // These threads have received their replies by now, so they can be interrupted.
         let mut signalled = core::mem::take(&mut self.signalled);
         for pid in core::mem::take(&mut self.halting) {
             self.halt(pid);
@@ -577,7 +580,7 @@ impl Table {
                     self.retry(tid);
                     retries -= 1;
                 } else {
-                    // It is the first one of the next turn.
+                    // It comes first in the next turn.
                     self.due.first_again(tid);
                     retries = 0;
                 }
@@ -586,14 +589,14 @@ impl Table {
                 self.carry_out_stops();
             }
             if retries == 0 && self.is_settled_but_for_retries() {
-                // The rest comes when programs have had a turn.
+                // The rest comes after programs had a turn.
                 self.signalled.append(&mut signalled);
                 break;
             }
         }
     }
 
-    /// Whether there is no news but that calls may be made again: most calls leave nothing else.
+    /// Whether nothing but calls to be made again is due: most calls leave nothing else.
     fn is_quiet(&self) -> bool {
         self.world.born.is_empty()
             && self.system.is_quiet()
@@ -602,7 +605,7 @@ impl Table {
             && net::is_settled()
     }
 
-    /// Takes the news of new tasks, timers, signals, native programs, the disk and the network.
+    /// Takes news: new tasks, changed timers, sent signals, ended native programs, answers of the disk and the network.
     fn hear(&mut self, signalled: &mut Vec<Tid>) {
         for Born { task, seat } in core::mem::take(&mut self.world.born) {
             self.born(task, seat);
@@ -636,7 +639,7 @@ impl Table {
         }
     }
 
-    /// What has happened makes calls due that wait for it.
+    /// Makes the calls due that wait for keys which were woken.
     fn wake(&mut self) {
         let woken = self.system.take_woken();
         for (key, events) in &woken {
@@ -657,7 +660,7 @@ impl Table {
         self.system.give_woken(woken);
     }
 
-    /// Holds and lets go whom others have stopped or continued, and forgets who is gone.
+    /// Stops and continues tasks as others have asked, and forgets processes that are gone.
     fn carry_out_stops(&mut self) {
         for tid in self.system.take_trace_halts() {
             self.hold_traced(tid);
@@ -673,7 +676,7 @@ impl Table {
         }
     }
 
-    /// Writes back what was changed in mapped files, a step of it.
+    /// Writes back one step of what was changed in mapped files.
     fn settle_objects(&mut self) {
         if !self.system.objects.is_due() {
             return;
@@ -686,7 +689,8 @@ impl Table {
         self.system.settle_objects(&mut view);
     }
 
-    /// The wait of a task at a word of memory is over. That is kept, so it is so whatever happens before the call is made again.
+    /// Notes that the futex wait of a task was granted. The task keeps that, so it holds whatever happens before the
+    /// call is made again.
     fn grant(&mut self, tid: Tid) {
         if let Some(living) = self.tasks.get_mut(&tid) {
             if let Some(wait) = &mut living.task.wait {
@@ -696,12 +700,12 @@ impl Table {
         }
     }
 
-    /// Makes a parked call again.
+    /// Makes a waiting call again.
     fn retry(&mut self, tid: Tid) {
         let living = self.tasks.get(&tid);
         let held = living.is_none_or(|living| living.held && !living.finishes);
         if held {
-            // It is made again when the process goes on. Only a signal that kills does something before.
+            // The call is made again when the process goes on. Before that only `SIGKILL` has an effect.
             self.deliver_signals(tid);
             return;
         }
@@ -714,7 +718,7 @@ impl Table {
             return;
         }
         let Some(Parked { is_stale, .. }) = self.unpark(tid) else {
-            // It runs, and its signals have waited for their turn.
+            // The task runs: it was due only for its signals.
             self.deliver_signals(tid);
             return;
         };
@@ -754,7 +758,7 @@ impl Table {
         }
     }
 
-    /// Tells of a call that was made, and of its result.
+    /// Logs a call that was made, and its result.
     #[cold]
     fn trace(&self, tid: Tid, message: &ExceptionMessage, answer: &Answer) {
         let call = emulate::describe(&message.registers, true);
@@ -762,7 +766,7 @@ impl Table {
             _ if message.code != abi::Exception::ForeignCall as u64 => return,
             Answer::Value(value) => *value,
             Answer::Other(Outcome::Go { registers, .. }) => registers.rax,
-            // It is told of when it is done.
+            // It is logged when it is done.
             Answer::Other(Outcome::Park(_) | Outcome::Turn) => return,
             Answer::Other(_) => return rt::log!("[{tid}] {call}"),
         };

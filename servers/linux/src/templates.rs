@@ -1,36 +1,37 @@
-//! Templates: programs that were loaded and have not begun, of which memories of the next ones are copies, on write.
+//! Templates: memories of programs that are loaded and have not begun. Memories for further runs are copies of them, on
+//! write.
 //!
-//! Who starts one program again and again, as a shell does, would have its file read into memory each time. A template
-//! belongs to the memory account of a tree, which pays for it, and ends with that. It is made when a program is loaded
-//! for the second time, so that what is started once costs nothing, and is one of a file as it was then: the number of
-//! the file, its size and the times at which it was changed say which. Of files on the disk there are none: their times
-//! are not fine enough to say it.
+//! A shell starts one program again and again; without a template its file would be read into memory each time. A
+//! template belongs to the memory account of a tree, which pays for it, and ends with the tree. It is made when a
+//! program is loaded for the second time, so that a program which is started once costs nothing. It is valid for one
+//! state of a file, which is recognised by the file's number, its size, and its times of modification and change. Files
+//! on a disk get no templates, because their times are too coarse for that.
 //!
-//! Here is which there are, tested on the host; what a template is, the world knows.
+//! This module only decides which templates there are, so that it can be tested on the host; `world` makes them.
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use services::fs::{Attr, Ino, ON_DISK};
 
-/// Most bytes of files that a template has, and all of a tree together.
+/// Most bytes of files in a template, and in all templates of a tree together.
 pub const MOST_BYTES: u64 = 8 << 20;
 /// Most templates of a tree, and in all: each takes a segment, of which the memory server has some hundred.
 const MOST: (usize, usize) = (4, 32);
-/// A tree has a template only if so many times its size is free for it.
+/// A template is made only if this many times its size is free for the tree.
 const MUST_BE_FREE: u64 = 8;
-/// How many programs that were loaded once are remembered of a tree, and in all.
+/// How many programs that were loaded once are remembered: for a tree, and in all.
 const SEEN: (usize, usize) = (4, 64);
 
-/// What a program was loaded from: a file, as it was, and that of its interpreter.
+/// The files that a program was loaded from (its own, and that of its interpreter), in their state at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Number, size, and when content and attributes were changed.
+    /// Number, size, times of modification and of change.
     files: Vec<(Ino, u64, u64, u64)>,
-    /// Bytes of the files that are loaded.
+    /// Bytes that are loaded from the files.
     bytes: u64,
 }
 
 impl Loaded {
-    /// Of files with these attributes, of which so many bytes are loaded; `None` if there are to be no templates of them.
+    /// Files with these attributes, of which `bytes` bytes are loaded; `None` if they get no template.
     #[must_use]
     pub fn new(files: &[Attr], bytes: u64) -> Option<Self> {
         let is_told = files.iter().all(|attr| attr.ino & ON_DISK == 0);
@@ -44,7 +45,7 @@ impl Loaded {
     }
 }
 
-/// Which template it is, and when it was last used.
+/// A template and its last use.
 #[derive(Debug)]
 struct Kept<T> {
     loaded: Loaded,
@@ -56,9 +57,9 @@ struct Kept<T> {
 #[derive(Debug)]
 pub struct Templates<T> {
     kept: Vec<Kept<T>>,
-    /// Of what programs were loaded once, the last ones, and for which tree, by whatever number it has.
+    /// Programs that were loaded once, the latest first, each with the number that the caller has for the tree.
     seen: VecDeque<(usize, Loaded)>,
-    /// Counts uses.
+    /// Counts uses, as the time of `Kept::used`.
     time: u64,
 }
 
@@ -73,12 +74,12 @@ impl<T> Default for Templates<T> {
 }
 
 impl<T> Templates<T> {
-    /// Forgets those that have ended.
+    /// Forgets templates that do not exist any more.
     pub fn retain(&mut self, lives: impl Fn(&T) -> bool) {
         self.kept.retain(|kept| lives(&kept.template));
     }
 
-    /// The template of this loaded in a tree.
+    /// The template of these files in a tree.
     pub fn find(&mut self, loaded: &Loaded, is_of: impl Fn(&T) -> bool) -> Option<&T> {
         self.time += 1;
         let its = |kept: &&mut Kept<T>| kept.loaded == *loaded && is_of(&kept.template);
@@ -87,8 +88,9 @@ impl<T> Templates<T> {
         Some(&kept.template)
     }
 
-    /// A program was loaded from this by the tree with this number, which may take `free` bytes of memory: whether it
-    /// is to be a template. There is room for it then: others have gone that were used before.
+    /// Notes that a tree has loaded these files, and decides whether to make a template of them. `tree` is any number
+    /// for the tree, `free` the bytes of memory that it may still take. If so there is room: templates used least
+    /// recently are gone.
     pub fn wants(
         &mut self,
         (tree, free): (usize, u64),
@@ -109,7 +111,7 @@ impl<T> Templates<T> {
         if loaded.bytes.saturating_mul(MUST_BE_FREE) > free {
             return false;
         }
-        // One of the same files, as they were before, is of no use.
+        // A template of the same file in an earlier state is of no use.
         let number = |loaded: &Loaded| loaded.files.first().map(|file| file.0);
         let is_new = |kept: &Kept<T>| number(&kept.loaded) != number(loaded);
         self.kept
@@ -145,7 +147,7 @@ impl<T> Templates<T> {
         }
     }
 
-    /// Adds one that was wanted.
+    /// Adds a template that [`Templates::wants`] has decided on.
     pub fn add(&mut self, loaded: Loaded, template: T) {
         self.time += 1;
         self.kept.push(Kept {
@@ -155,7 +157,7 @@ impl<T> Templates<T> {
         });
     }
 
-    /// Gives up those of a tree, whose memory is wanted: whether there were any.
+    /// Drops all templates of a tree, whose memory is needed. Returns whether there were any.
     pub fn give_up(&mut self, is_of: impl Fn(&T) -> bool) -> bool {
         let before = self.kept.len();
         self.kept.retain(|kept| !is_of(&kept.template));
@@ -183,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Loads it twice for a tree, whose number its templates are with: whether there is a template then.
+    /// Loads a program twice for a tree, whose number is in its templates. Returns whether there is a template then.
     fn load(templates: &mut Templates<(u32, Ino)>, tree: u32, ino: Ino, bytes: u64) -> bool {
         let one = loaded(ino, bytes);
         let is_of = |template: &(u32, Ino)| template.0 == tree;
@@ -213,7 +215,7 @@ mod tests {
             !templates.wants((1, MUST_BE_FREE * 2 * MB - 1), &one, |_| true),
             "S2: a template takes what the program may need"
         );
-        // Whatever others do, each tree's own is what counts.
+        // What counts is each tree's own list, whatever others load.
         for other in 2..200 {
             templates.wants((2, u64::MAX), &loaded(other, 2 * MB), |_| true);
         }

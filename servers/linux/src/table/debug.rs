@@ -1,4 +1,4 @@
-//! Processes that are debugged: each by itself, whatever tree it is of.
+//! Requests of a debugger. Each process is debugged by itself, whatever its tree.
 
 use abi::access::WRITE;
 use abi::message::ExceptionMessage;
@@ -26,9 +26,9 @@ use crate::world::{place_of, Memory};
 #[derive(Default)]
 pub(super) struct Debugged {
     taken: Taken,
-    /// Threads that were in a single step when the process was frozen.
+    /// Threads that were single-stepping when the process was frozen.
     stepping: Vec<Tid>,
-    /// Something was watched.
+    /// Whether the debugger has ever watched something.
     watches: bool,
 }
 
@@ -47,8 +47,8 @@ impl Table {
         Ok(Rc::clone(&one.seat.memory))
     }
 
-    /// Whether another process in the same memory (`vfork`, `CLONE_VM`) is debugged: breakpoints and watches are the
-    /// memory's.
+    /// Whether another process in the same memory (`vfork`, `CLONE_VM`) is debugged: breakpoints and watches belong to
+    /// the memory.
     fn is_memory_debugged(&self, pid: Pid) -> Result<bool, Error> {
         let memory = self.memory_of(pid)?;
         let mut others = self.tasks.values();
@@ -61,7 +61,7 @@ impl Table {
         }))
     }
 
-    /// A thread stands still for the debugger: it is stopped once more, but while the process is frozen.
+    /// Stops a thread for the debugger. A frozen process gets the stop when it is thawed.
     fn stay(&mut self, tid: Tid, frozen: bool) {
         if let Some(living) = self.tasks.get_mut(&tid) {
             if !living.stays && (frozen || living.stop().is_ok()) {
@@ -70,8 +70,8 @@ impl Table {
         }
     }
 
-    /// Takes an exception of a task that came to the keeper with this number, if it is a debugger's: whether the thread
-    /// goes on with the registers that it has.
+    /// Takes an exception that came to the keeper with this number, if it is for a debugger. Returns whether the thread
+    /// goes on with its registers as they are; `None` if the exception is not for a debugger.
     #[cold]
     pub(super) fn take(
         &mut self,
@@ -119,7 +119,7 @@ impl Table {
         Some(false)
     }
 
-    /// Whether what a task has met is over, since it was memory that was short. A watched page is never there for all.
+    /// Whether an exception was only for lack of memory that is there by now. A watched page never counts as there.
     fn finds_memory(&mut self, tid: Tid, message: &ExceptionMessage) -> bool {
         let Some((living, system, world)) = self.split(tid) else {
             return false;
@@ -134,8 +134,8 @@ impl Table {
         !is_watched && emulate::finds_memory(task, &mut view, message)
     }
 
-    /// What was done to watched bytes in a call of a task, which is over or goes on, is told to the debugger; the
-    /// task stands still. Whether there was something.
+    /// Tells the debugger what a call of this task did to watched bytes, and stops the task. `is_over`: the call is
+    /// complete. Returns whether there was something.
     #[cold]
     pub(super) fn note_touched(&mut self, tid: Tid, is_over: bool) -> bool {
         let Some(living) = self.tasks.get(&tid) else {
@@ -147,7 +147,7 @@ impl Table {
             return false;
         }
         let touched = memory.borrow_mut().watched.take_touched();
-        // What it reads it reads again when the call is made again.
+        // A call that is made again reads again, so its reads are told when it is complete.
         let touched = touched.filter(|(_, access)| is_over || access & WRITE != 0);
         let Some((address, access)) = touched else {
             return false;
@@ -167,8 +167,8 @@ impl Table {
         true
     }
 
-    /// A process has another program, in a memory of its own. What its debugger has put into the one before, where it
-    /// was beside others (`vfork`, `CLONE_VM`), is out: nobody could take it out of there any more.
+    /// Takes the debugger's breakpoints out of the memory that a process has left by `execve` while others stay there
+    /// (`vfork`, `CLONE_VM`): nobody could take them out later.
     #[cold]
     pub(super) fn debug_moved(&mut self, pid: Pid) {
         if self.debugged(pid).is_err() {
@@ -184,7 +184,7 @@ impl Table {
         }
     }
 
-    /// A process ends. Others may be in its memory, and go on there.
+    /// Takes the debugger's breakpoints out when a process ends: others may go on in its memory.
     pub(super) fn debug_ends(&mut self, pid: Pid) {
         if self.debugged(pid).is_err() {
             return;
@@ -195,7 +195,7 @@ impl Table {
         }
     }
 
-    /// A process that is debugged stands still for a checkpointer, which finds it as it would be without a debugger.
+    /// Makes a process that is being frozen look as without a debugger: takes out breakpoints, single steps and stops.
     pub(super) fn debug_freeze(&mut self, pid: Pid) {
         if self.debugged(pid).is_err() {
             return;
@@ -220,7 +220,7 @@ impl Table {
         }
     }
 
-    /// Undoes that, before the process goes on.
+    /// Undoes [`Table::debug_freeze`] before the process goes on.
     pub(super) fn debug_thaw(&mut self, pid: Pid) {
         let Ok(debugged) = self.debugged(pid) else {
             return;
@@ -250,7 +250,7 @@ impl debug::Manager for Table {
         }
         let one = self.one_of(pid).ok_or(Error::Ended)?;
         if one.native.is_some() {
-            // There is nothing of it but that it waits for the native program.
+            // A stand-in for a native program runs no code of its own.
             return Err(Error::Unsupported);
         }
         if self.is_memory_debugged(pid)? {
@@ -265,7 +265,7 @@ impl debug::Manager for Table {
 
     fn leave(&mut self, pid: Pid) {
         let was = self.group(pid).ok().and_then(|group| group.debugged.take());
-        // Also if the process has ended: calls of all others are looked at as long as something is watched.
+        // Even if the process has ended: while something is watched, the calls of all processes are checked.
         let watches = |entry: &Entry| match entry {
             Entry::Living(group) => group.debugged.as_ref().is_some_and(|d| d.watches),
             _ => false,
@@ -428,7 +428,7 @@ impl debug::Manager for Table {
             if !frozen {
                 return set_step(living.thread(), steps);
             }
-            // Whoever saves the process is not to find it.
+            // The image must not have the trap flag.
             let stepping = &mut self.debugged(pid)?.stepping;
             stepping.retain(|other| *other != tid);
             if steps {

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 use personality::system::Tid;
 
-/// Tasks that take turns, by their numbers, also if each one makes others due.
+/// A set of tasks that get turns in the order of their numbers, round and round, also if each turn makes others due.
 #[derive(Default)]
 pub(super) struct Due {
-    /// In order. There are few at a time, and the memory of a crowd stays for the next one.
+    /// Sorted. There are few at a time; the memory for many is kept.
     tasks: Vec<Tid>,
-    /// Whose turn was last.
+    /// The task that had the last turn.
     last: Tid,
 }
 
@@ -29,7 +29,7 @@ impl Due {
         }
     }
 
-    /// The next one in turn, which is not due any longer.
+    /// Removes and returns the task whose turn is next.
     pub(super) fn next(&mut self) -> Option<Tid> {
         let after = self.tasks.partition_point(|tid| *tid <= self.last);
         let at = if after < self.tasks.len() { after } else { 0 };
@@ -37,7 +37,7 @@ impl Due {
         Some(self.tasks.remove(at))
     }
 
-    /// The one whose turn it was could not have it: it is the first one of the next turn.
+    /// Puts back a task that could not use its turn, as the next one.
     pub(super) fn first_again(&mut self, tid: Tid) {
         self.insert(tid);
         self.last = tid.wrapping_sub(1);

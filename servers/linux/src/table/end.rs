@@ -14,7 +14,7 @@ use crate::disk;
 use crate::world::View;
 
 impl Table {
-    /// Forgets a process. Its number is free again.
+    /// Forgets a process, whose number is then free again.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.announce(pid);
         self.entries.remove(&pid);
@@ -29,14 +29,14 @@ impl Table {
         }
     }
 
-    /// Whether others live of the tree of this root.
+    /// Whether other processes live in the tree of this root.
     fn runs_on(&self, root: Pid) -> bool {
         let tree = self.system.tree(root);
         let is_living = |pid: &Pid| matches!(self.entries.get(pid), Some(Entry::Living(_)));
         tree.iter().any(|pid| *pid != root && is_living(pid))
     }
 
-    /// Takes a task out of the table.
+    /// Removes a task from the table.
     fn remove_task(&mut self, tid: Tid) -> Option<Living> {
         self.unpark(tid);
         self.world.disk.forget(tid);
@@ -52,7 +52,7 @@ impl Table {
         Some(*living)
     }
 
-    /// A task has ended, and others of its process go on.
+    /// Removes a task that has ended while others of its process go on.
     pub(super) fn leave(&mut self, tid: Tid) {
         let Some(Living { task, seat, .. }) = self.remove_task(tid) else {
             return;
@@ -61,15 +61,15 @@ impl Table {
             seat.leave();
             return;
         }
-        // An image, and whoever takes the place of the first task, rely on its thread.
+        // An image needs the first thread, and so does a task that takes the first one's place.
         let _ = seat.thread().stop();
         if let Ok(group) = self.group(task.pid) {
             group.first = Some(seat);
         }
     }
 
-    /// Ends all tasks of a process but this one, which is the first one from now on: its number is that of the process,
-    /// and it goes on in the place of the first thread.
+    /// Ends all other tasks of the process of `tid`, which becomes its first task: it gets the number of the process,
+    /// and goes on in the first thread.
     pub(super) fn end_others(&mut self, tid: Tid) {
         let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
             return;
@@ -97,7 +97,7 @@ impl Table {
         self.note_work(pid);
     }
 
-    /// Ends a task together with others of its process.
+    /// Ends one of the tasks of a process that all end.
     fn end_task(&mut self, tid: Tid, pid: Pid, entries: &mut usize) {
         if let Some((living, system, world)) = self.split(tid) {
             let (task, mut view) = living.parts(system, world);
@@ -107,7 +107,7 @@ impl Table {
         self.system.forget_thread(pid, tid);
     }
 
-    /// Ends a process whose files are closed already, and of whose end the others know.
+    /// Ends a process whose files the emulation has closed and whose parent it has told.
     pub(super) fn finish(&mut self, pid: Pid, status: Status) {
         if self.group(pid).is_err() {
             return;
@@ -134,13 +134,14 @@ impl Table {
             }
         }
         if self.system.find(pid).is_some_and(|p| p.root != pid) {
-            // Nobody is left who could thaw what was frozen with it.
+            // Nobody else could thaw what was frozen with it.
             let _ = self.thaw(pid);
         }
         self.announce(pid);
     }
 
-    /// Ends a process by a signal; later, if much has been closed for others in this turn. Then it stands still.
+    /// Ends a process by a signal. If much has been closed in this turn already, the process is stopped and ends in a
+    /// later one.
     pub(super) fn end_by(&mut self, pid: Pid, signal: u8) {
         let Ok(group) = self.group(pid) else { return };
         if group.ending.is_some() {
@@ -157,7 +158,8 @@ impl Table {
         self.ending.push_back(pid);
     }
 
-    /// Whether there is time in this turn to end a process, which is counted. For one there always is.
+    /// Whether there is time in this turn to end a process; if so, takes it. The first process of a turn always may
+    /// end.
     fn may_end(&mut self, pid: Pid) -> bool {
         let tasks = self.system.find(pid).map_or(0, |p| p.tasks.len());
         let fds = |living: &Living| living.task.shares.files.borrow().fds.len();
@@ -170,13 +172,13 @@ impl Table {
         may
     }
 
-    /// Whether there is time in this turn for what the signals of a task can do, which is to end its process.
+    /// Whether there is time in this turn for the signals of a task, which may end its process.
     pub(super) fn may_get_signals(&mut self, tid: Tid) -> bool {
         let Some((living, system, _)) = self.split(tid) else {
             return true;
         };
         if living.held {
-            // What kills it is put off by itself.
+            // A held process is ended by `end_by`, which has its own check.
             return true;
         }
         let pid = living.task.pid;
@@ -185,7 +187,7 @@ impl Table {
         !has_any || self.may_end(pid)
     }
 
-    /// Delivers the signals of a task, in the next turn if there is no time in this one for what they can do.
+    /// Delivers the signals of a task, or makes it due for the next turn if there is no time in this one.
     pub(super) fn deliver_signals_in_turn(&mut self, tid: Tid) {
         if self.may_get_signals(tid) {
             self.deliver_signals(tid);
@@ -194,7 +196,7 @@ impl Table {
         }
     }
 
-    /// Ends processes that stand still for that, as many as there is time for in a turn.
+    /// Ends processes that wait for their turn to end, as many as there is time for.
     pub(super) fn end_next(&mut self) {
         while let Some(pid) = self.ending.front().copied() {
             let signal = self.group(pid).ok().and_then(|group| group.ending);
@@ -206,7 +208,7 @@ impl Table {
             if let Some(signal) = signal {
                 self.end_now(pid, signal);
             }
-            // Who has killed the tree waits for all of it.
+            // Whoever has killed the tree waits for all of it.
             self.announce(root);
         }
     }
@@ -223,7 +225,7 @@ impl Table {
         self.finish(pid, status);
     }
 
-    /// Forgets a process that has ended, unless others of its tree live: its status.
+    /// Returns the status of a process that has ended, and forgets the process unless others of its tree live.
     pub(crate) fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
         if let Some(signal) = self.group(pid).ok().and_then(|group| group.ending) {
             self.end_now(pid, signal);
@@ -243,7 +245,7 @@ impl Table {
         }
     }
 
-    /// Ends a process; the root of a tree with all that live of that, also if it has ended itself.
+    /// Ends a process. The root of a tree ends all of the tree, also if it has ended itself.
     pub(crate) fn kill(&mut self, pid: Pid) -> Result<(), Error> {
         if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
             self.abandon(pid);
@@ -253,20 +255,20 @@ impl Table {
             self.group(pid)?;
         }
         if self.stands_for_part(pid) {
-            // It ends when it is thawed, with which those are that are frozen with it.
+            // It ends when it is thawed, and with it what is frozen with it.
             let to = To::Process(pid);
             self.system.send(to, sig::KILL, Origin::kernel());
             self.group(pid)?.dies = true;
             return Ok(());
         }
-        // The root comes first: nobody starts others meanwhile, and it does not see its children end.
+        // The root is ended first: it can start no others meanwhile, and does not see its children end.
         for pid in self.together(pid) {
             self.end_by(pid, sig::KILL as u8);
         }
         Ok(())
     }
 
-    /// Whether none of those that are ended with this process waits for its turn.
+    /// [`Error::WouldBlock`] while the process, or one of its tree, still waits to be ended.
     pub(crate) fn killed(&self, pid: Pid) -> Result<(), Error> {
         let waits = |pid: &Pid| self.ending.contains(pid);
         let dies = match self.entries.get(&pid) {
@@ -279,7 +281,7 @@ impl Table {
         }
     }
 
-    /// Ends a process that was never complete.
+    /// Ends a process whose rebuilding is not complete.
     pub(super) fn abandon(&mut self, pid: Pid) {
         if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
             for (_, body, _) in adopting.bodies {

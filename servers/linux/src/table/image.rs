@@ -1,4 +1,4 @@
-//! Stopping, freezing and saving processes, and rebuilding them: a process with all that have come of it.
+//! Stopping, freezing, saving and rebuilding processes, each with its descendants.
 
 use abi::Code;
 use alloc::boxed::Box;
@@ -23,10 +23,10 @@ use crate::disk;
 use crate::world::{short, Memory, Seat, View};
 
 impl Table {
-    /// Freezes the tree of a process, or of a process what [`What::set`] finds, and makes its part, in these ways of
-    /// [`mod@keep`]: the length of that, the name of the process, and references. All of the tree stands still before
-    /// anything of it is looked at, or nothing of it does. [`Error::WouldBlock`]: it stands still, and files on a disk
-    /// are waited for ([`Table::frozen`]).
+    /// Freezes the tree of a process, or what [`What::set`] finds for it, and makes the part. `how` are bits of
+    /// [`mod@keep`]. Returns the length of the part, the name of the process, and references to its regions. Either all
+    /// of the tree is stopped before anything of it is looked at, or nothing is. [`Error::WouldBlock`]: it is frozen,
+    /// and the part waits for files on a disk or for a turn ([`Table::frozen`]).
     pub(crate) fn freeze(&mut self, pid: Pid, how: u32) -> Result<Frozen, Error> {
         let what = What {
             root: pid,
@@ -75,7 +75,7 @@ impl Table {
         self.make_part(pid, Saving::new(what, set))
     }
 
-    /// What became of a `freeze` that waits; `WouldBlock` if it still does.
+    /// The result of a `freeze` that waited; `WouldBlock` while it still does.
     pub(crate) fn frozen(&mut self, pid: Pid) -> Result<Frozen, Error> {
         let saving = &mut self.group(pid)?.saving;
         match saving.take() {
@@ -88,7 +88,7 @@ impl Table {
         }
     }
 
-    /// Nobody waits any more for what becomes of a `freeze`.
+    /// Undoes a `freeze` for whose result nobody waits any more.
     pub(crate) fn give_up_saving(&mut self, pid: Pid) {
         if self
             .group(pid)
@@ -99,7 +99,8 @@ impl Table {
         }
     }
 
-    /// Before a process ends: nothing else is to have what it has open. A tree that is saved with it is looked at anew.
+    /// Must be called before a process ends: whoever closes its descriptors must hold the last references. A tree that
+    /// is saved with it is looked at again.
     pub(super) fn forget_saving_of(&mut self, pid: Pid) {
         let tids = self.tasks_of(pid);
         for entry in self.entries.values_mut() {
@@ -111,7 +112,7 @@ impl Table {
         }
     }
 
-    /// What a tree that is saved or rebuilt waited for, a file or its turn, has come: whoever saves or rebuilds it goes on.
+    /// Tells whoever saves or rebuilds a tree that what it waited for, a file or its turn, has come.
     pub(super) fn tree_is_due(&mut self, root: Pid) {
         match self.entries.get_mut(&root) {
             Some(Entry::Living(group)) => {
@@ -125,10 +126,10 @@ impl Table {
         self.announce(root);
     }
 
-    /// Makes the part of a tree that stands still, as far as its files are there. If it cannot be made the tree goes on.
+    /// Makes the part of a frozen tree, as far as its files are there. On failure the tree is thawed.
     fn make_part(&mut self, pid: Pid, mut saving: Box<Saving>) -> Result<Frozen, Error> {
         let made = match self.group(pid)?.dies {
-            // Somebody has ended it meanwhile.
+            // Somebody has killed it meanwhile.
             true => Err(Error::Ended),
             false => self.try_part(pid, &mut saving),
         };
@@ -151,7 +152,7 @@ impl Table {
         let tree = self.look_at_set(saving);
         let ends = |pid: &Pid| self.ending.contains(pid);
         if tree.iter().any(ends) {
-            // They are not in the image.
+            // Processes that wait to be ended are not to be in the image.
             self.saving.push(pid);
             return Err(Error::WouldBlock);
         }
@@ -187,7 +188,7 @@ impl Table {
         Ok((length, short(&name).into_bytes(), regions))
     }
 
-    /// Says why a process of the tree of this root cannot be saved, to the log and to whoever saves it.
+    /// Says why process `pid` in the tree of `root` cannot be saved, to the log and to whoever saves the tree.
     fn cannot_save(&mut self, (root, pid): (Pid, Pid), name: &str, sentence: &str) -> Error {
         rt::log!("{name} ({pid}): cannot be saved: {sentence}");
         self.why = match pid == root {
@@ -204,22 +205,23 @@ impl Table {
         Error::BadFormat
     }
 
-    /// Has calls of a tree that is to be saved go on that have begun something on a disk which cannot be begun again:
-    /// an image knows of a call only that it is to be made. Whether there are any.
+    /// Lets those calls of a tree that is being saved continue that have begun something on a disk which cannot be
+    /// begun again: an image can only have a call made from the start. Returns whether there are any.
     fn finish_calls(&mut self, tree: &[Pid]) -> bool {
         let tids = tree.iter().flat_map(|pid| self.tasks_of(*pid));
         let begun: Vec<_> = tids.filter(|tid| self.world.disk.has_begun(*tid)).collect();
         for tid in &begun {
             if let Some(living) = self.tasks.get_mut(tid) {
                 living.finishes = true;
-                // Its answer may have come when it was held.
+                // The disk's answer may have come while the task was held.
                 self.due.insert(*tid);
             }
         }
         !begun.is_empty()
     }
 
-    /// A call has gone on for the sake of those that save it, or its task has ended. If it is done they look again.
+    /// If the call of a task that continued for [`Table::finish_calls`] is complete, or the task has ended, has the
+    /// waiting saves look again.
     pub(super) fn finished(&mut self, tid: Tid) {
         if self.world.disk.has_begun(tid) {
             return;
@@ -238,7 +240,7 @@ impl Table {
         }
     }
 
-    /// Name and regions of a further memory of a tree that is frozen.
+    /// Name and regions of a further memory, or of a memory object, of a frozen tree.
     pub(crate) fn member(&mut self, pid: Pid, number: u32) -> Result<(Vec<u8>, Vec<Ref>), Error> {
         let group = self.group(pid)?;
         let (memories, number) = (&group.memories, number as usize);
@@ -254,7 +256,7 @@ impl Table {
         Ok((SHARED.into(), Vec::from([region.map_err(rt::error_of)?])))
     }
 
-    /// The processes that live of those that are saved. Others of them may have ended since, and those that are not saved have gone on.
+    /// The living ones of the processes that are being saved. Drops those from the set that are not frozen any more.
     fn look_at_set(&self, saving: &mut Saving) -> Vec<Pid> {
         let mut living = Vec::new();
         saving.set.retain(|pid| match self.entries.get(pid) {
@@ -272,7 +274,7 @@ impl Table {
         living
     }
 
-    /// What is saved of a tree, and its memories with their names.
+    /// Makes the part of a tree, and lists its memories with their names.
     fn save(&mut self, tree: &[Pid], saving: &mut Saving) -> Result<Saved, Refusal> {
         let tasks = tree.iter().flat_map(|pid| self.tasks_of(*pid));
         let living = tasks.filter_map(|tid| self.tasks.get(&tid));
@@ -323,7 +325,7 @@ impl Table {
         }
     }
 
-    /// Notes for the tasks of a process whether it is frozen or stopped.
+    /// Notes for the tasks of a process whether it is held.
     pub(super) fn hold_still(&mut self, pid: Pid) {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
@@ -343,7 +345,7 @@ impl Table {
         self.schedule_alarm(pid);
     }
 
-    /// Does what was held back while the process was stopped or frozen.
+    /// Does what was put off while the process was held.
     pub(super) fn go_on(&mut self, pid: Pid) {
         self.hold_still(pid);
         for tid in self.tasks_of(pid) {
@@ -358,7 +360,7 @@ impl Table {
         }
     }
 
-    /// The process, and if others have no power over it but through the root of its tree, all that are in that.
+    /// The process alone or, if it is the root of a tree, the whole tree: only the root gives power over the others.
     pub(super) fn together(&self, pid: Pid) -> Vec<Pid> {
         match self.system.find(pid) {
             Some(process) if process.root == pid => self.system.tree(pid),
@@ -366,8 +368,8 @@ impl Table {
         }
     }
 
-    /// Stops a process once more; the root of a tree with all that are in that. Those that are frozen with a process of
-    /// a tree are stopped as by their shell, which lets them go on as it does others.
+    /// Stops a process once more, or the whole tree of a root. If a part of a tree is frozen with the process,
+    /// `SIGSTOP` stops that part instead, as its shell would, so that the shell can also continue it.
     pub(crate) fn stop(&mut self, pid: Pid) -> Result<(), Error> {
         if self.proven(pid)?.stops >= MAX_HOLDS {
             return Err(Error::Limit);
@@ -405,7 +407,7 @@ impl Table {
                 }
                 return Ok(());
             }
-            // What a signal has stopped goes on as by a signal, with all that it would be saved with.
+            // What a signal has stopped continues as by `SIGCONT`, with all processes that would be saved with it.
             let cut = What {
                 root: pid,
                 files: false,
@@ -435,7 +437,7 @@ impl Table {
         Ok(())
     }
 
-    /// What `freeze` made, from the offset on.
+    /// At most `room` bytes of the part that `freeze` made, from `offset` on.
     pub(crate) fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
         let group = self.group(pid)?;
         let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
@@ -443,7 +445,7 @@ impl Table {
         Ok(rest[..rest.len().min(room)].to_vec())
     }
 
-    /// The files that a tree which is frozen names, from the one with this number on, as many as there is room for.
+    /// The files that the part of a frozen tree only names, from number `from` on, encoded in at most `room` bytes.
     pub(crate) fn files(&mut self, pid: Pid, from: u32, room: usize) -> Result<Vec<u8>, Error> {
         let files = &self.group(pid)?.files;
         Ok(Named::to_bytes(
@@ -452,7 +454,7 @@ impl Table {
         ))
     }
 
-    /// A frozen copy of a memory of a tree that is frozen: references.
+    /// References to a frozen copy of a memory, or of a memory object, of a frozen tree.
     pub(crate) fn copy(&mut self, pid: Pid, number: u32) -> Result<Vec<Ref>, Error> {
         let job = self.holds.get(&pid).and_then(|hold| hold.job).unwrap_or(0);
         let group = self.group(pid)?;
@@ -472,7 +474,7 @@ impl Table {
         object.body().freeze(&supply, &mut self.world.copies, job)
     }
 
-    /// Makes pages present of a memory of a tree that is being rebuilt.
+    /// Makes pages of a memory or memory object of a tree present that is being rebuilt.
     pub(crate) fn populate(
         &mut self,
         pid: Pid,
@@ -501,7 +503,7 @@ impl Table {
         }
     }
 
-    /// A living process whose objects are known to be there.
+    /// The group of a living process whose kernel objects have been checked.
     pub(super) fn proven(&mut self, pid: Pid) -> Result<&mut Group, Error> {
         let group = self.group(pid)?;
         if group.unproven {
@@ -510,7 +512,7 @@ impl Table {
         Ok(group)
     }
 
-    /// The process because of which a tree cannot be saved, for people, and whether it is of another tree.
+    /// The other process because of which a tree cannot be saved, for people, and whether it is of another tree.
     fn other(&self, root: Pid, tree: &[Pid], refusal: &Refusal) -> (String, bool) {
         let other = match refusal {
             Refusal::Parent(other) => Some(*other),
@@ -540,7 +542,7 @@ impl Table {
         (name, is_elsewhere)
     }
 
-    /// Lets a process go that was rebuilt.
+    /// Lets a process run that was rebuilt.
     pub(crate) fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
         match self.group(pid)?.unproven {
             true => self.thaw(pid),
@@ -548,7 +550,7 @@ impl Table {
         }
     }
 
-    /// The processes that stand still for who saves this one.
+    /// The processes that are frozen with this one.
     fn frozen_with(&self, pid: Pid) -> Vec<Pid> {
         let is = |entry: &Entry| match entry {
             Entry::Living(group) => group.frozen == Some(pid),
@@ -558,7 +560,7 @@ impl Table {
         all.map(|(pid, _)| *pid).collect()
     }
 
-    /// Whether it is a process with which a part of a tree is being saved.
+    /// Whether a part of a tree is frozen with this process, which is not the root.
     pub(super) fn stands_for_part(&mut self, pid: Pid) -> bool {
         let is_root = self.system.find(pid).is_some_and(|p| p.root == pid);
         !is_root && self.group(pid).is_ok_and(|group| group.frozen == Some(pid))
@@ -598,7 +600,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives the threads of a process the stops that came while it was frozen, or takes those that were undone then.
+    /// Gives the threads of a process the stops that came while it was frozen, or undoes those that ended then.
     fn settle_stops(&mut self, pid: Pid, owed: i32) {
         for _ in owed..0 {
             self.resume_all(pid);
@@ -612,9 +614,10 @@ impl Table {
         }
     }
 
-    /// Whether spaces, threads and mappings are there. From now on these processes are like all others.
+    /// Checks that the kernel objects of rebuilt processes (spaces, threads, mappings) exist. The processes are then
+    /// like all others.
     fn prove(&mut self, tree: &[Pid]) -> Result<(), Code> {
-        // Each memory, and the threads that are somebody's.
+        // Each memory, with those of its threads that belong to a task or to the process itself.
         let mut memories: Vec<(Rc<RefCell<Memory>>, Vec<ThreadAt>)> = Vec::new();
         for pid in tree {
             let first = match self.entries.get(pid) {
@@ -648,22 +651,22 @@ impl Table {
             let mut stops = u32::MAX;
             for tid in self.tasks_of(*pid) {
                 let living = self.tasks.get(&tid).ok_or(Code::Dead)?;
-                // Its exceptions say whose they are.
+                // The tag lets exceptions of the thread find the task.
                 stops = stops.min(living.claim()?);
                 self.set_clock(living).map_err(|_| Code::NoMemory)?;
             }
             let group = self.group(*pid).map_err(|_| Code::Dead)?;
             group.unproven = false;
-            // What it was stopped for besides the checkpoint goes on being so.
+            // Stops in the image besides the checkpoint's stay in effect.
             group.halted &= stops > 0;
             group.stops = stops - u32::from(group.halted);
             let is_stopped = self.system.find(*pid).is_some_and(|p| p.stopped.is_some());
             if is_stopped && stops == 0 {
-                // It was just about to be.
+                // It was about to be stopped when it was saved.
                 self.halting.push(*pid);
             }
         }
-        // Threads of nobody are not let go.
+        // Threads of no task must not run.
         for (memory, own) in memories {
             let others = memory.borrow().body.threads();
             for thread in others.iter().filter(|thread| !own.contains(thread)) {
@@ -673,8 +676,8 @@ impl Table {
         Ok(())
     }
 
-    /// Has a task that was restored see time go on, and find that its clock is another one. It does that for each task,
-    /// all of which may have one memory: what counts is that the number changes.
+    /// Corrects the clock that the vDSO of a restored task reads, and changes its number, so that a reading in progress
+    /// is repeated. Done for each task, although several may share the memory: any change of the number will do.
     fn set_clock(&self, living: &Living) -> Result<(), OutOfMemory> {
         let shared = living.task.shares.memory.borrow();
         let Some(clock) = self.world.clock().filter(|_| shared.areas.have_clock()) else {
@@ -692,7 +695,7 @@ impl Table {
         memory.write(at, &clock.to_bytes(number))
     }
 
-    /// A process to be rebuilt: with a space and a thread, and nothing else.
+    /// Makes a process to be rebuilt: with empty segments, a space and a thread. Returns its number and references.
     pub(crate) fn adopt(
         &mut self,
         (owner, job): (Ref, Option<Pid>),
@@ -735,7 +738,7 @@ impl Table {
         Ok([control, keeper].into_iter().chain(regions).collect())
     }
 
-    /// A further memory for a tree to be rebuilt, or a memory object: its number, and references.
+    /// Adds a memory or (`shared`) a memory object to a tree that is to be rebuilt. Returns its number and references.
     pub(crate) fn adopt_member(
         &mut self,
         pid: Pid,
@@ -745,7 +748,7 @@ impl Table {
         if shared {
             return self.adopt_object(pid, payer);
         }
-        // A memory has a process at least. Those that are not there yet count, of all trees of the payer.
+        // Each memory will have at least one process, so memories of the payer that have none yet count as processes.
         let mut further = 0;
         for (other, entry) in &self.entries {
             let is_payers = || self.system.find(*other).map(|p| p.payer) == payer;
@@ -763,7 +766,7 @@ impl Table {
             return Err(Error::Limit);
         }
         if !adopting.objects.is_empty() {
-            // These come last.
+            // Memory objects are numbered behind all memories.
             return Err(Error::Invalid);
         }
         let number = adopting.bodies.len();
@@ -786,7 +789,7 @@ impl Table {
 
     fn adopt_object(&mut self, pid: Pid, payer: Option<Payer>) -> Result<(u32, Vec<Ref>), Error> {
         let payer = payer.ok_or(Error::Invalid)?;
-        // Those that are in no table yet count, of all trees of the payer.
+        // Objects of the payer that are not in the emulation's table yet count, too.
         let further = self.entries.iter().map(|(other, entry)| match entry {
             Entry::Adopting(adopting)
                 if self.system.find(*other).is_some_and(|p| p.payer == payer) =>
@@ -798,7 +801,7 @@ impl Table {
         let further: usize = further.sum();
         let mut is_full = further >= self.system.left_things(Thing::Object, payer);
         if is_full {
-            // The tree that was saved may have ended just now.
+            // Objects of a tree that has just ended may still be there.
             let mut view = View {
                 root: pid,
                 seat: None,
@@ -822,8 +825,8 @@ impl Table {
         Ok((number as u32, Vec::from([region])))
     }
 
-    /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
-    /// is one of ours, frozen.
+    /// Adds bytes to the part of a tree that is being rebuilt. When all have come the part is checked, and the tree is
+    /// taken into the table, frozen.
     pub(crate) fn rebuild(
         &mut self,
         pid: Pid,
@@ -832,7 +835,7 @@ impl Table {
         clock_offset: u64,
         bulk: &[u8],
     ) -> Result<(), Error> {
-        // One part at a time, for each job.
+        // Only one part at a time is read for each job.
         let job = self.holds.get(&pid).and_then(|hold| hold.job);
         let other = |(other, entry): (&Pid, &Entry)| {
             matches!(entry, Entry::Adopting(a) if a.has_begun())
@@ -843,7 +846,7 @@ impl Table {
             return Err(Error::Limit);
         }
         let end = self.adopting(pid)?.bytes.len() as u64 + bulk.len() as u64;
-        // It grows while both lengths are there, and so does what is decoded of it in the end.
+        // While the bytes grow both the old and the new buffer are there; at the end the decoded part is, too.
         self.world.room.add(6 * end.min(part::MAX_PART))?;
         let adopting = self.adopting(pid)?;
         if offset != adopting.bytes.len() as u64 || end > length || length > part::MAX_PART {
@@ -859,7 +862,7 @@ impl Table {
         self.go_on_rebuilding(pid, made)
     }
 
-    /// A tree that is being rebuilt, of which more is to come. What it has is not to be changed while its files are opened.
+    /// A tree that is being rebuilt and whose part is not complete. After that it must not be changed.
     fn adopting(&mut self, pid: Pid) -> Result<&mut Adopting, Error> {
         match self.entries.get_mut(&pid) {
             Some(Entry::Adopting(adopting)) if adopting.rebuilding.is_none() => Ok(adopting),
@@ -867,7 +870,7 @@ impl Table {
         }
     }
 
-    /// What became of a `rebuild` that waits; `WouldBlock` if it still does.
+    /// The result of a `rebuild` that waited; `WouldBlock` while it still does.
     pub(crate) fn rebuilt(&mut self, pid: Pid) -> Result<(), Error> {
         match self.entries.get(&pid) {
             Some(Entry::Adopting(adopting)) if !adopting.is_due => Err(Error::WouldBlock),
@@ -876,7 +879,7 @@ impl Table {
         }
     }
 
-    /// All of the part is there, and is checked.
+    /// Checks the part of a tree, which is complete.
     fn begin_rebuilding(&mut self, pid: Pid) -> Result<(), String> {
         let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
             return Ok(());
@@ -897,7 +900,8 @@ impl Table {
         Ok(())
     }
 
-    /// Opens the files of a tree, as far as they are there, and if all are, makes it one of ours. What makes no sense ends it.
+    /// Opens the files of a tree, as far as they are there, and takes the tree into the table once all are. Ends it if
+    /// the part is invalid.
     fn go_on_rebuilding(&mut self, pid: Pid, begun: Result<(), String>) -> Result<(), Error> {
         match begun.and_then(|()| self.open_files(pid)) {
             Ok(None) => Err(Error::WouldBlock),
@@ -951,7 +955,7 @@ impl Table {
         made
     }
 
-    /// A tree of which two tasks would have one place: what the first one of them has open would be nobody's.
+    /// Gives up a tree of which two tasks have one identity, and closes what its tasks have open.
     #[cold]
     fn refuse(&mut self, root: Pid, adopted: Adopted) -> Error {
         let mut view = View {
@@ -969,7 +973,7 @@ impl Table {
         self.cannot_restore("two of its tasks are one".into())
     }
 
-    /// A tree that was adopted is one of ours, frozen.
+    /// Takes an adopted tree into the table, frozen.
     fn seat(&mut self, root: Pid, adopted: Adopted) -> Result<(), Error> {
         let mut tids = BTreeSet::new();
         let mut all = adopted.tasks.iter().map(|seated| seated.task.tid);
@@ -984,7 +988,7 @@ impl Table {
         let seats: Vec<Seat> = bodies
             .map(|(keeper, body, port)| Seat::first(keeper, body, port))
             .collect();
-        // The part says of each task in which memory it is, and of that there are as many.
+        // The check of the part has seen to it that each task's memory exists.
         let at = |memory: usize, place: u64| seats[memory.min(seats.len() - 1)].beside(place);
         let mut names = alloc::vec![String::new(); seats.len()];
         for Seated {
@@ -1003,7 +1007,7 @@ impl Table {
             }
             let mut living = Living::new(task, at(memory, place));
             living.held = true;
-            // The image has it without the stop of who traces it.
+            // The image does not include the stop of the tracer.
             living.traced = self.system.is_trace_stopped(living.task.tid);
             self.tasks.insert(living.task.tid, Box::new(living));
         }
@@ -1014,7 +1018,7 @@ impl Table {
                     frozen: Some(root),
                     unproven: true,
                     halted: member.is_stopped,
-                    // Its first thread, if that has ended, is nobody's.
+                    // The first thread, if its task has ended, belongs to no task.
                     first: member.first.map(|(memory, place)| at(memory, place)),
                     ..Group::default()
                 })),
@@ -1043,13 +1047,13 @@ impl Saving {
 }
 
 impl Adopting {
-    /// Whether there is something of its part.
+    /// Whether some of its part has come.
     fn has_begun(&self) -> bool {
         !self.bytes.is_empty() || self.rebuilding.is_some()
     }
 }
 
-/// A part, the memories that it is about, with their names, the memory objects, and files that are not in it.
+/// A part; the memories in it with their names; its memory objects; and the files that it only names.
 type Saved = (
     Vec<u8>,
     Vec<(Weak<RefCell<Memory>>, String)>,
@@ -1057,10 +1061,10 @@ type Saved = (
     Vec<Named>,
 );
 
-/// What memory that several show is called in an image.
+/// The name of memory objects in an image.
 const SHARED: &str = "shared memory";
 
-/// References to the regions of a memory.
+/// References to the regions of a memory: of its contents, and of its control segment.
 fn regions(memory: Option<&(Weak<RefCell<Memory>>, String)>) -> Result<Vec<Ref>, Error> {
     let memory = memory.and_then(|(memory, _)| memory.upgrade());
     let memory = memory.ok_or(Error::Ended)?;

@@ -1,4 +1,4 @@
-//! What others hold of processes, and what they see of them.
+//! What others hold and see of processes.
 
 use abi::state::ThreadState;
 use abi::Exception;
@@ -21,22 +21,22 @@ use crate::control::control_port;
 use crate::world::short;
 
 impl Table {
-    /// The status of a process has changed, or it is about to be forgotten.
+    /// Wakes those that wait for the status of a process, which has changed or is about to be forgotten.
     pub(super) fn announce(&self, pid: Pid) {
         if let Some(hold) = self.holds.get(&pid) {
-            // This is the server's thread, which looks when it is done here.
+            // The event is looked at by this same thread, after what it does here.
             hold.event.happened();
         }
     }
 
-    /// A copy of the owner's port at init, and the job that its processes are counted for.
+    /// A copy of the owner's port at init, and the job of the owner.
     pub(crate) fn owner(&self, owner: &RefAt) -> Result<(Ref, Option<Pid>), Error> {
         let owner = owner.copy().map_err(rt::error_of)?;
         let job = rt::names::job_of(&owner)?;
         Ok((owner, (job != 0).then_some(job)))
     }
 
-    /// What others may hold of a new process.
+    /// Makes what is kept of a new process for others.
     pub(super) fn hold(&mut self, pid: Pid, starter: Starter, job: Option<Pid>) {
         self.last_serial += 1;
         let hold = Hold {
@@ -62,20 +62,20 @@ impl Table {
         reference.copy().map_err(rt::error_of)
     }
 
-    /// The process whose control port this is.
+    /// The process with this control port.
     pub(crate) fn by_control_port(&self, port: &RefAt) -> Result<Pid, Error> {
         let is = |hold: &Hold| hold.door.as_ref().is_some_and(|door| door.1.same_as(*port));
         let found = self.holds.iter().find(|(_, hold)| is(hold));
         found.map(|(pid, _)| *pid).ok_or(Error::Denied)
     }
 
-    /// What tells a process from others that have its number at other times, and what happens when its status changes.
+    /// The serial number of a process, the event of its status, and its end.
     pub(crate) fn identity(&self, pid: Pid) -> Result<(u64, Rc<Event>, Arc<End>), Error> {
         let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
         Ok((hold.serial, Rc::clone(&hold.event), Arc::clone(&hold.end)))
     }
 
-    /// Whether the process of this number is still the same one.
+    /// Whether the process with this number is still the one with this serial number.
     pub(crate) fn known(&self, (pid, serial): Known) -> Result<(), Error> {
         let hold = self.holds.get(&pid);
         hold.filter(|hold| hold.serial == serial)
@@ -92,7 +92,7 @@ impl Table {
         }
     }
 
-    /// What is known of a process, for people.
+    /// A description of a process for people.
     pub(crate) fn info(&self, pid: Pid) -> Result<Info, Error> {
         let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
         Ok(self.info_of(pid, entry))
@@ -137,14 +137,14 @@ impl Table {
         info
     }
 
-    /// The first process with this number or a higher one.
+    /// Describes the first process with this number or a higher one.
     pub(crate) fn next(&self, pid: Pid) -> Result<Info, Error> {
         let (pid, entry) = self.entries.range(pid..).next().ok_or(Error::NotFound)?;
         Ok(self.info_of(*pid, entry))
     }
 }
 
-/// What the thread of a process is about to do, in words.
+/// What a thread is about to do, in words.
 pub(super) fn doing(living: &Living, state: &ThreadState) -> String {
     let in_call = state.exception_delivered == 1
         && state.exception == Exception::ForeignCall as u64

@@ -21,19 +21,21 @@ pub(super) struct Living {
     pub(super) task: Task,
     pub(super) seat: Seat,
     pub(super) parked: Option<Parked>,
-    /// The message of the call that is parked, or of one before.
+    /// The message of the call that waits, or of an earlier one.
     pub(super) message: ExceptionMessage,
-    /// When its call is to be made again, as it stands in the table's `timers`.
+    /// When its call is to be made again, as noted in the table's `timers`.
     pub(super) timer: Option<u64>,
-    /// It stands still, for whatever reason: its process is frozen, stopped or ends, or for a debugger or who traces it.
+    /// Whether the thread is stopped for any reason: its process is frozen, stopped or ends, or a debugger or tracer
+    /// holds it.
     pub(super) held: bool,
-    /// It stands still for a debugger.
+    /// Whether a debugger holds it.
     pub(super) stays: bool,
-    /// Its call goes on although it is held: it is to be saved, and what the call has begun on a disk cannot be begun again.
+    /// Its call goes on although it is held, because the task is being saved and what the call has begun on a disk
+    /// cannot be begun again.
     pub(super) finishes: bool,
-    /// It stands still for who traces it.
+    /// Whether its tracer holds it.
     pub(super) traced: bool,
-    /// The native program that its process stands for.
+    /// The native program that it stands for.
     pub(super) native: Option<Running>,
 }
 
@@ -57,8 +59,8 @@ impl Living {
         self.seat.thread()
     }
 
-    /// Stops the thread once more, for somebody who may change its registers or let it go on. If its call waits, that is made
-    /// again with the registers that it has then.
+    /// Stops the thread once more, for somebody who may change its registers or answer its exception. A call that waits
+    /// is then made again with the registers that the thread has by then.
     pub(super) fn stop(&mut self) -> Result<(), abi::Code> {
         if let Some(parked) = &mut self.parked {
             parked.is_stale = true;
@@ -74,7 +76,7 @@ impl Living {
         self.thread().get_state(0, 0, 0)
     }
 
-    /// The task, and the host that acts for it.
+    /// The task, with the host for its calls.
     pub(super) fn parts<'a>(
         &'a mut self,
         system: &System,
@@ -116,7 +118,7 @@ impl Living {
         }
     }
 
-    /// Lets the thread, which waits for an answer to its exception or is a new one, go on with these registers.
+    /// Lets a new thread, or one that waits for an answer to its exception, go on with these registers.
     pub(super) fn set_registers(
         &mut self,
         registers: &Registers,
@@ -156,25 +158,25 @@ impl Living {
         result
     }
 
-    /// Notes whether it has anything of the processor now: it does not wait, and does not stand still.
+    /// Notes whether the task uses the processor: it neither waits nor is held.
     pub(super) fn note_work(&mut self, system: &mut System) {
         let runs = self.parked.is_none() && !self.held;
         system.task_runs(&mut self.task, runs, clock::now);
     }
 
-    /// When its call is to be made again, on the machine's clock.
+    /// When its call is to be made again, on the machine's clock; `None` while it is held.
     pub(super) fn deadline(&self) -> Option<u64> {
         let deadline = self.parked.as_ref()?.wake.deadline?;
         (!self.held).then(|| self.machines(deadline, clock::now()))
     }
 
-    /// What a time on its clock is on the machine's, which says `now`.
+    /// Converts a time on the task's clock to the machine's, which shows `now`.
     pub(super) fn machines(&self, time: u64, now: u64) -> u64 {
         let own_now = now.wrapping_add(self.task.clock_offset);
         now.saturating_add(time.saturating_sub(own_now))
     }
 
-    /// Whether all mappings of its areas exist.
+    /// Whether the mapping objects of all its areas exist.
     pub(super) fn has_mappings(&self) -> bool {
         let memory = self.seat.memory.borrow();
         let shared = self.task.shares.memory.borrow();
@@ -185,7 +187,8 @@ impl Living {
         })
     }
 
-    /// Has its thread say whose it is: in how many ways it is stopped, but for the checkpoint.
+    /// Sets the tag of its thread to the task. Returns how often the thread is stopped, not counting the checkpoint's
+    /// stop.
     pub(super) fn claim(&self) -> Result<u32, abi::Code> {
         let thread = self.thread();
         let mut state = thread.get_state(0, 0, 0)?;

@@ -1,8 +1,8 @@
 //! Native programs that Linux programs have started ([`personality::native`]).
 //!
-//! The manager of native programs answers when a file has been read, and when the program has ended: a thread for each
-//! program waits for that, and leaves what it hears for the server, which looks when the bell rings. The program gets
-//! what the tree of its caller was given, and nothing else.
+//! The manager of native programs answers when a program's file has been read, and when the program has ended. For each
+//! program a thread of this server waits for that, stores the result, and rings the bell that makes the server look.
+//! The program gets what the tree of its caller was given, and nothing else.
 
 use abi::message::ExceptionMessage;
 use alloc::string::{String, ToString};
@@ -22,32 +22,32 @@ use services::process::{Pid, Status};
 
 use super::{Starter, Table};
 
-/// Most native programs that Linux programs have started, in all and in one tree.
+/// Most native programs of all Linux programs, and of one tree.
 const MOST: usize = 64;
 const MOST_OF_TREE: usize = 16;
-/// What the stand-in of a program ends with that could not be started.
+/// Exit status of the stand-in of a program that could not be started.
 const NOT_STARTED: u8 = 126;
 
-/// Makes the server look at what has ended.
+/// Makes the server call [`take_ended`].
 static BELL: Mutex<Option<Ref>> = Mutex::new(None);
-/// Stand-ins whose programs have ended, with the numbers of these, and how.
+/// Results of programs: stand-in, number of the program, status.
 static ENDED: Mutex<Vec<(Pid, u64, Status)>> = Mutex::new(Vec::new());
 static NEWS: AtomicBool = AtomicBool::new(false);
-/// Threads that wait for programs.
+/// How many threads wait for programs.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Says how the server is made to look.
+/// Sets the reference by which waiting threads wake the server.
 pub(crate) fn set_bell(bell: Ref) {
     *BELL.lock() = Some(bell);
 }
 
-/// Whether nothing has ended.
+/// Whether no result waits to be taken.
 pub(super) fn is_settled() -> bool {
     !NEWS.load(Ordering::Acquire)
 }
 
-/// What has ended.
+/// Takes the results of programs that have ended.
 pub(super) fn take_ended() -> Vec<(Pid, u64, Status)> {
     match NEWS.swap(false, Ordering::AcqRel) {
         true => core::mem::take(&mut *ENDED.lock()),
@@ -55,25 +55,25 @@ pub(super) fn take_ended() -> Vec<(Pid, u64, Status)> {
     }
 }
 
-/// What the server and the thread that waits know of a program.
+/// What the server and the waiting thread share about a program.
 #[derive(Default)]
 struct State {
     process: Option<Process>,
-    /// The stand-in has ended.
+    /// Whether the stand-in has ended.
     unwanted: bool,
-    /// The stand-in is stopped.
+    /// Whether the stand-in is stopped.
     stopped: bool,
 }
 
-/// A native program that runs, or is about to. When this goes, it ends.
+/// A native program that runs or is being started. Dropping this ends it.
 pub(super) struct Running {
-    /// Tells it from others for which the same process stands at other times.
+    /// Distinguishes programs for which one process stands at different times.
     number: u64,
     state: Arc<Mutex<State>>,
 }
 
 impl Running {
-    /// The number of the program, for people.
+    /// The name of the program for people.
     pub(super) fn number(&self) -> String {
         match &self.state.lock().process {
             Some(process) => alloc::format!("native:{}", process.pid()),
@@ -81,13 +81,13 @@ impl Running {
         }
     }
 
-    /// Stops the program, or lets it go on.
+    /// Stops the program, or continues it.
     pub(super) fn hold_still(&mut self, still: bool) {
         let mut state = self.state.lock();
         if state.stopped != still {
             state.stopped = still;
             if let Some(process) = &state.process {
-                // It may have ended meanwhile.
+                // The program may have ended meanwhile.
                 let _ = if still {
                     process.stop()
                 } else {
@@ -108,7 +108,7 @@ impl Drop for Running {
     }
 }
 
-/// Counts a thread, until this is dropped.
+/// Counts a waiting thread until it is dropped.
 struct Counted;
 
 impl Counted {
@@ -125,7 +125,7 @@ impl Drop for Counted {
     }
 }
 
-/// Starts the program and waits for its end, on a thread of its own.
+/// Starts the program and waits for its end. Runs on a thread of its own.
 fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Status, Error> {
     let owner = starter.owner.as_ref().ok_or(Error::Denied)?;
     let passed: Vec<RefAt> = starter.passed.iter().map(|passed| **passed).collect();
@@ -141,7 +141,7 @@ fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Statu
     let mut session = match process.open() {
         Ok(session) => session,
         Err(error) => {
-            // Nobody would end it any more.
+            // Without a session nobody would learn of its end.
             let _ = process.kill();
             let _ = process.reap();
             return Err(error);
@@ -165,7 +165,7 @@ fn run(native: &Native, starter: &Starter, state: &Mutex<State>) -> Result<Statu
 }
 
 impl Table {
-    /// How many native programs a tree has.
+    /// How many native programs a tree runs.
     fn natives_of(&self, root: Pid) -> usize {
         let is_of = |tid: &&Tid| self.system.find(**tid).is_some_and(|p| p.root == root);
         let natives = self
@@ -175,7 +175,7 @@ impl Table {
         natives.map(|(tid, _)| tid).filter(is_of).count()
     }
 
-    /// What the tree of a process was given, to be passed on.
+    /// Copies of the references that the tree of a process was given.
     fn given(&self, pid: Pid) -> Result<Starter, Errno> {
         let root = self.system.find(pid).map_or(pid, |process| process.root);
         let starter = &self.holds.get(&root).ok_or(EPERM)?.starter;
@@ -188,7 +188,7 @@ impl Table {
         })
     }
 
-    /// Has a process stand for a native program.
+    /// Turns a process into the stand-in of a native program, and starts the program.
     pub(super) fn stand_in(&mut self, tid: Tid, message: &ExceptionMessage, native: Native) {
         let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
             return;
@@ -210,7 +210,7 @@ impl Table {
             }
         };
         self.end_others(tid);
-        // From here on it has the number of its process.
+        // `end_others` has made the task the first of its process, so its identity is `pid`.
         let lost = match self.split(pid) {
             Some((living, system, world)) => {
                 let (task, mut view) = living.parts(system, world);
@@ -245,7 +245,7 @@ impl Table {
         self.park(pid, message, Wake::firm());
     }
 
-    /// The program has ended that a process stood for.
+    /// Ends the stand-in of a program that has ended, with the program's status.
     pub(super) fn program_ended(&mut self, pid: Pid, number: u64, status: Status) {
         let stands = |living: &&mut super::Living| {
             let native = living.native.as_ref();
@@ -262,7 +262,7 @@ impl Table {
         self.finish(pid, status);
     }
 
-    /// A process that stands for a native program has got a signal.
+    /// Handles the signals of a stand-in.
     pub(super) fn stand_in_signalled(&mut self, tid: Tid) {
         let Some((living, system, _)) = self.split(tid) else {
             return;

@@ -12,19 +12,18 @@ use alloc::vec::Vec;
 use super::{put_timer, Entry, Table, Timer};
 use crate::clock;
 
-/// So many nanoseconds pass at least from one timer that goes off by itself to the next one, of whichever process. It costs a
-/// program nothing, and the personality thousands of instructions.
+/// Least nanoseconds between two expirations of periodic timers, of all processes together. An expiration costs the
+/// program nothing, and this server thousands of instructions.
 const RING: u64 = 100_000;
 
-/// So many nanoseconds pass at least until it is looked again whether a process has had as much of the processor as it
-/// may have.
+/// Least nanoseconds between two looks whether a process has reached its limit of processor time.
 const LOOK: u64 = 100_000_000;
 
 impl Table {
-    /// Notes when the next timer of a process goes off.
+    /// Sets the table's timer to the next timer of a process.
     pub(super) fn schedule_alarm(&mut self, pid: Pid) {
         let earliest = self.system.find(pid).and_then(|p| p.timers.earliest());
-        // A process that a signal has stopped can be sent another one by its own timer.
+        // The timer of a process that a signal has stopped may send it a signal that continues it.
         let goes_on = self.group(pid).is_ok_and(|group| group.is_of_its_signals());
         let at = earliest.filter(|_| goes_on).and_then(|deadline| {
             let living = self.one_of(pid)?;
@@ -36,7 +35,7 @@ impl Table {
         }
     }
 
-    /// When to look whether a process has had as much of the processor as it may have: not before that can be.
+    /// When to look whether a process has reached its limit of processor time: no earlier than it can have.
     fn work_is_over(&mut self, pid: Pid) -> Option<u64> {
         let now = clock::now();
         let left = self.system.work_left(pid, self.system.work.each(now))?;
@@ -44,13 +43,13 @@ impl Table {
         goes_on.then(|| now.saturating_add(left.max(LOOK)))
     }
 
-    /// Sends a signal.
+    /// Sends a signal to a task or process. Tasks that can take it are added to `signalled`.
     pub(super) fn post(&mut self, to: To, signal: u32, origin: Origin, signalled: &mut Vec<Tid>) {
         let pid = match to {
             To::Task(tid) => self.tasks.get(&tid).map(|living| living.task.pid),
             To::Process(pid) => Some(pid),
         };
-        // It may have ended since the signal was sent.
+        // The receiver may have ended since the signal was sent.
         let Some(pid) = pid.filter(|pid| self.system.find(*pid).is_some()) else {
             return;
         };
@@ -61,7 +60,7 @@ impl Table {
                 if let Some(living) = self.tasks.get_mut(&tid) {
                     let actions = living.task.shares.actions.borrow();
                     if traced {
-                        // Who traces it is asked, also about what it ignores.
+                        // The tracer is told even of ignored signals.
                         living.task.signals.pending.add(signal, origin);
                     } else {
                         living.task.signals.post(&actions, signal, origin);
@@ -77,14 +76,14 @@ impl Table {
         }
     }
 
-    /// Somebody has typed Ctrl-C or Ctrl-Z while a tree had the console: whether its foreground group gets the signal.
-    /// Ctrl-Z in a tree without job control is for whoever started the tree.
+    /// Sends the signal of Ctrl-C or (`suspend`) Ctrl-Z to the foreground group of a tree that has the console. Returns
+    /// whether it was sent: Ctrl-Z in a tree without job control is left to whoever started the tree.
     pub(crate) fn typed(&mut self, pid: Pid, suspend: bool) -> Result<bool, Error> {
         self.group(pid)?;
         Ok(self.system.typed(pid, suspend))
     }
 
-    /// Signals that stop a process and the one that continues it cancel each other.
+    /// Removes the pending signals that this one cancels: `SIGCONT` and the stopping signals cancel each other.
     fn cancel(&mut self, pid: Pid, signal: u32) {
         let cancelled = match signal {
             sig::CONT => STOPS,
@@ -102,13 +101,13 @@ impl Table {
         }
     }
 
-    /// Holds a process still that a signal has stopped.
+    /// Stops the threads of a process that a signal has stopped, once none is about to get an answer.
     pub(super) fn halt(&mut self, pid: Pid) {
         let stopped = self.system.find(pid).is_some_and(|p| p.stopped.is_some());
         if !stopped || !self.group(pid).is_ok_and(|group| !group.halted) {
             return;
         }
-        // An answer does not reach a thread that is stopped.
+        // A stopped thread would not get its answer.
         let is_answered = |tid: &Tid| {
             let living = self.tasks.get(tid).filter(|living| living.parked.is_none());
             let state = living.and_then(|living| living.state().ok());
@@ -127,7 +126,7 @@ impl Table {
         }
     }
 
-    /// Lets a process go on that a signal has stopped: whether one had.
+    /// Continues a process that a signal has stopped. Returns whether it was stopped.
     pub(super) fn continue_halted(&mut self, pid: Pid) -> bool {
         let was = self.system.go_on(pid);
         let halted = self
@@ -141,7 +140,7 @@ impl Table {
         was || halted
     }
 
-    /// Sends a signal to a process. One of the tasks that do not block it gets it, the first one if it can be.
+    /// Sends a signal to a process. A task that does not block it takes it, preferably the first task.
     fn post_to_any(&mut self, pid: Pid, signal: u32, origin: Origin, signalled: &mut Vec<Tid>) {
         let Some(first) = self.one_of(pid).map(|living| living.task.tid) else {
             return;
@@ -168,7 +167,7 @@ impl Table {
         }
     }
 
-    /// Does what the clock says.
+    /// Handles the timers that have expired by `now`.
     pub(super) fn ring(&mut self, now: u64, signalled: &mut Vec<Tid>) {
         while let Some((deadline, timer)) = self.timers.first().copied() {
             if deadline > now {
@@ -178,7 +177,7 @@ impl Table {
             match timer {
                 Timer::Call(tid) => {
                     if let Some(living) = self.tasks.get_mut(&tid) {
-                        // It is noted anew when the call is made again.
+                        // It is set again when the call is made again.
                         living.timer = None;
                         self.due.insert(tid);
                     }
@@ -188,7 +187,7 @@ impl Table {
         }
     }
 
-    /// Timers of a process go off.
+    /// Handles expired timers of a process.
     fn alarm(&mut self, pid: Pid, now: u64, signalled: &mut Vec<Tid>) {
         let Ok(group) = self.group(pid) else { return };
         group.alarm = None;
@@ -209,7 +208,7 @@ impl Table {
                     own.map(|(tid, _)| To::Task(tid))
                 }
             };
-            // Nobody gets the signal of a thread that has ended.
+            // The signal of a timer for a thread that has ended is dropped.
             if let Some(to) = to {
                 self.post(to, rung.signal, rung.origin, signalled);
             }
@@ -221,7 +220,7 @@ impl Table {
         self.schedule_alarm(pid);
     }
 
-    /// The signals of what is due for a process.
+    /// Advances the timers of a process to `own_now`, and returns their signals.
     fn ring_of(&mut self, pid: Pid, own_now: u64, pause: u64) -> Vec<Rung> {
         let mut timers = core::mem::take(&mut self.system.process(pid).timers);
         let rung = timers.ring(own_now, pause, |id, notice, overrun| {
@@ -237,7 +236,7 @@ impl Table {
         rung
     }
 
-    /// Delivers signals that were just sent.
+    /// Delivers pending signals of a task.
     pub(super) fn deliver_signals(&mut self, tid: Tid) {
         let Some((living, system, world)) = self.split(tid) else {
             return;
@@ -259,7 +258,7 @@ impl Table {
             self.due.insert(tid);
             return;
         }
-        // It runs, or is about to deliver a call: that comes again behind the handler.
+        // It runs, or is about to make a call. A call whose exception is under way is made again after the handler.
         let thread = living.thread();
         if thread.stop().is_err() {
             return;
@@ -286,7 +285,7 @@ impl Table {
         }
     }
 
-    /// Ends a process that is stopped; one that is frozen when it goes on.
+    /// Ends a process that is held; if it is frozen, its thaw delivers the signal.
     fn kill_held(&mut self, pid: Pid) {
         if self.group(pid).is_ok_and(|group| group.frozen.is_none()) {
             self.end_by(pid, sig::KILL as u8);

@@ -23,9 +23,9 @@ fn bytes(list: &[String]) -> Vec<Vec<u8>> {
 }
 
 impl Table {
-    /// A number for a process that counts for this job, and has no parent.
+    /// Makes a process without a parent that is charged to this job, and returns its identity.
     pub(super) fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
-        // The status of a process is not kept when its owner has ended too.
+        // Zombies are forgotten whose owners have ended, so that their status can never be asked for.
         let orphans: Vec<Pid> = self
             .entries
             .iter()
@@ -42,12 +42,12 @@ impl Table {
         for pid in orphans {
             let _ = self.reap(pid);
         }
-        // What is kept of it, and what is taken while its program is looked at.
+        // For the new process, and for what loading its program takes meanwhile.
         self.world.room.add(256 << 10)?;
         self.system.create(job).map_err(error_of)
     }
 
-    /// A task that was started lives from now on. If it is the first one of a process, that does.
+    /// Takes a new task into the table, and with a first task its process.
     pub(super) fn born(&mut self, task: Task, seat: Seat) {
         let (pid, tid) = (task.pid, task.tid);
         if tid == pid {
@@ -61,7 +61,7 @@ impl Table {
         self.note_work(tid);
     }
 
-    /// A process lives from now on, with one task.
+    /// Takes a new process with one task into the table.
     fn live(&mut self, living: Living) {
         let pid = living.task.pid;
         self.entries.insert(pid, Entry::Living(Box::default()));
@@ -69,7 +69,7 @@ impl Table {
         self.note_work(pid);
     }
 
-    /// Starts a program.
+    /// Starts a program for this owner, in this job.
     pub(crate) fn spawn(
         &mut self,
         path: &str,
@@ -114,7 +114,7 @@ impl Table {
             Ok(prepared) => prepared.inos(),
             Err(failure) => &failure.inos,
         };
-        // What is loaded is read past the memory objects.
+        // Loading reads files past the memory objects, so what was changed there is written back first.
         if self.system.objects.behind(looked_at).is_some() {
             let looked_at = looked_at.to_vec();
             let Table { system, world, .. } = self;
@@ -178,7 +178,7 @@ impl Table {
         Ok(Living::new(task, seat))
     }
 
-    /// Makes every check that loading the first program of a task needs.
+    /// Makes all checks for loading the first program of a task.
     fn prepare(
         &mut self,
         task: &mut Task,
@@ -197,7 +197,7 @@ impl Table {
         exec::prepare(&current, &self.system, &mut view, path, args.to_vec(), env)
     }
 
-    /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.
+    /// Opens descriptors 0, 1 and 2. On failure the caller must close those that are open.
     fn open_stdio(&mut self, task: &mut Task, stdio: &[Stdio]) -> Result<(), Error> {
         for fd in 0..3u32 {
             let output = fd > 0;

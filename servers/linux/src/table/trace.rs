@@ -1,4 +1,4 @@
-//! Tasks that stand still for who traces them: their threads are stopped once more.
+//! Tasks that are stopped for their tracer: their threads are stopped once more.
 
 use alloc::format;
 use alloc::rc::Rc;
@@ -10,8 +10,8 @@ use super::{Living, Table};
 use crate::world::{short, World};
 
 impl Living {
-    /// It has stopped for its tracer, whose calls find its memory and its thread from now on. Its thread is stopped once more, but while
-    /// its process is frozen.
+    /// Stops the thread of a task that is at a stop for its tracer, and lets the tracer's calls find its memory and
+    /// thread. While the process is frozen the thread is not stopped again.
     pub(super) fn stop_for_tracer(&mut self, world: &mut World, frozen: bool) {
         if self.traced || self.native.is_some() || !frozen && self.stop().is_err() {
             return;
@@ -27,7 +27,7 @@ impl Living {
 }
 
 impl Table {
-    /// Holds a task still that has stopped for its tracer.
+    /// Stops the thread of a task that is at a stop for its tracer.
     pub(super) fn hold_traced(&mut self, tid: Tid) {
         if !self.system.is_trace_stopped(tid) {
             return;
@@ -41,7 +41,7 @@ impl Table {
         self.schedule(tid);
     }
 
-    /// Lets a task go on that has stopped for its tracer.
+    /// Lets a task go on whose stop for its tracer is over.
     pub(super) fn release_traced(&mut self, tid: Tid) {
         if self.system.is_trace_stopped(tid) {
             return;
@@ -64,7 +64,7 @@ impl Table {
         self.deliver_signals_in_turn(tid);
     }
 
-    /// A process stands still for a checkpointer, which finds its threads without the stop of who traces them.
+    /// Takes away the stops for tracers from a process that is being frozen, since its image must not have them.
     pub(super) fn trace_freeze(&self, pid: Pid) {
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get(&tid).filter(|living| living.traced) {
@@ -73,7 +73,7 @@ impl Table {
         }
     }
 
-    /// Undoes that, before the process goes on.
+    /// Undoes [`Table::trace_freeze`] before the process goes on.
     pub(super) fn trace_thaw(&mut self, pid: Pid) {
         for tid in self.tasks_of(pid) {
             let living = self.tasks.get_mut(&tid);
@@ -84,7 +84,8 @@ impl Table {
         }
     }
 
-    /// Why the processes of a tree cannot be saved without others: a task of this one is traced by one of those, or traces one of them.
+    /// Why a tree cannot be saved, if a task of this process has a tracer outside the tree or the process traces a task
+    /// outside; `None` otherwise.
     pub(super) fn traced_across(&self, pid: Pid, tree: &[Pid]) -> Option<String> {
         let name = |pid: Pid| {
             let name = self.one_of(pid).map(|one| short(&one.task.name()));
