@@ -1,5 +1,5 @@
-//! Tests of the parts that need no real program: areas, parts from checkpoints, executables and
-//! single calls, over a host that can fail at any point.
+//! Tests of what needs no real program: areas, parts of images, executables and single calls, with a host that can fail
+//! at any point.
 
 extern crate std;
 
@@ -58,45 +58,45 @@ const INT3: u8 = 0xcc;
 /// A host with memory in a map, and mappings that are only recorded.
 struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
-    /// The memory that is going to be the process's.
+    /// The memory into which the next program is loaded.
     staged: Option<BTreeMap<u64, Vec<u8>>>,
     templates: Templates<BTreeMap<u64, Vec<u8>>>,
     slots: BTreeMap<u32, (u64, u64, Prot)>,
-    /// Bytes of memory objects.
+    /// Bytes of memory objects by their place.
     objects: BTreeMap<u64, BTreeMap<u64, u8>>,
-    /// Those that an image has.
+    /// The memory objects of an image that is being restored.
     adopted: Vec<BTreeMap<u64, u8>>,
     files: Rc<Shared>,
     session: Session,
-    /// Files that the emulation has opened more often than it has closed them.
+    /// How much oftener the emulation has opened files than closed them.
     opens: i64,
     now: u64,
-    /// Mappings that can still be made or grown.
+    /// How many mappings can still be made or grown.
     mappings_left: u32,
-    /// What the server may still take.
+    /// Bytes of memory that the server may still take.
     room: u64,
     log: Vec<String>,
     /// Tasks that were started.
     born: Vec<Start>,
-    /// How many more can be.
+    /// How many more tasks can be started.
     children_left: u32,
     /// Whether there is a network.
     network: bool,
-    /// What the call waits for, if files answer late.
+    /// What the call waits for, if file servers answer late.
     late: Option<Late>,
-    /// What a call closes meanwhile, which is done with the call.
+    /// Files to be closed when the call is complete.
     closes: Vec<Request>,
-    /// Whose call is being made, and how many were.
+    /// The task whose call is being made, and how many calls have been made.
     caller: Option<u32>,
     calls: u32,
-    /// What is written does not become durable.
+    /// Whether making data durable fails.
     cannot_sync: bool,
-    /// Whether what is below `/disk` is on one, and how often that was made durable.
+    /// Whether there is a disk at `/disk`, and how often it was made durable.
     disk: bool,
     syncs: u32,
-    /// How the console was to treat input, one after the other.
+    /// The modes that the console was set to, in order.
     modes: Vec<Mode>,
-    /// Where a debugger has a breakpoint, and the byte that belongs there.
+    /// Address of a debugger's breakpoint, and the byte that belongs there.
     breakpoint: Option<(u64, u8)>,
 }
 
@@ -107,7 +107,7 @@ impl Fake {
         files.make_devices().unwrap();
         let files = Shared::new(files, |_| ());
         Fake {
-            // A server's.
+            // A session of a server.
             session: Session::new(&files, 0, 100),
             opens: 0,
             pages: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl Fake {
         self.slots.insert(slot, (start, size, prot));
     }
 
-    /// The mappings are exactly those that the areas say.
+    /// Asserts that the mappings are exactly those of the areas.
     fn agrees_with(&self, areas: &Areas) {
         let expected: BTreeMap<_, _> = areas
             .list()
@@ -164,7 +164,7 @@ impl Fake {
     }
 }
 
-/// Asks for something below `/disk`, whose inodes have other numbers; it has 100 MB and 1,000 files.
+/// Asks for something below `/disk`, which has inode numbers of its own, 100 MB and 1,000 files.
 fn ask_disk(
     session: &Session,
     request: &Request,
@@ -172,7 +172,7 @@ fn ask_disk(
 ) -> Result<(Reply, Vec<u8>), proto::Error> {
     let mut request = request.clone();
     match &mut request {
-        // The file system in memory has nothing below that name.
+        // Such paths are kept below `/tmp` of the file system in memory.
         Request::Open { path, .. } | Request::Stat { path, .. } => path.insert_str(0, "/tmp"),
         Request::Close { ino }
         | Request::StatIno { ino }
@@ -306,7 +306,7 @@ impl Host for Fake {
 
     fn unmap(&mut self, slot: u32) {
         self.slots.remove(&slot).unwrap();
-        // What was freed can be had again.
+        // An unmapped slot can be used again.
         self.mappings_left = self.mappings_left.saturating_add(1);
     }
 
@@ -495,7 +495,7 @@ impl Host for Fake {
     }
 }
 
-/// The protection of each page, as a model of the areas.
+/// The areas as a simple model: protection and kind of each page.
 type Model = BTreeMap<u64, (Prot, Kind)>;
 
 fn model_of(areas: &Areas) -> Model {
@@ -520,7 +520,7 @@ fn areas_do_what_a_map_of_pages_does() {
             let end = start + (1 + random.u64(..12)) * PAGE;
             let prot = [0, READ, READ | WRITE, READ | EXECUTE][random.u64(..4) as usize];
             let kind = [Kind::Anonymous, Kind::File, Kind::Heap][random.u64(..3) as usize];
-            // Every third change meets a kernel without memory somewhere on its way.
+            // In every third change the kernel runs out of memory at some point.
             host.mappings_left = if step % 3 == 0 {
                 random.u64(..4) as u32
             } else {
@@ -556,7 +556,7 @@ fn areas_do_what_a_map_of_pages_does() {
                 Ok(()) => model = next,
                 Err(error) => {
                     assert_eq!(error, ENOMEM);
-                    // The way back needs no more than there was.
+                    // Undoing a change must not need more mappings than there were.
                     if host.log.is_empty() {
                         assert_eq!(model_of(&areas), model_of(&before));
                     } else {
@@ -631,10 +631,10 @@ fn free_ranges_are_found_from_the_top_down() {
     assert!(!areas.allows(u64::MAX - 5, 10, READ));
 }
 
-/// Where the first thread of a process is.
+/// The place of a process's first thread.
 const FIRST: u64 = proto::layout::CONTROL_THREAD;
 
-/// The part of the tree of the first of these tasks. `first` is where its first thread stands, if the task of that has ended.
+/// Saves the tree of the first of these tasks. `first` is the place of its first thread, if the task of that has ended.
 fn save(
     tasks: &[(u64, &Task)],
     first: Option<u64>,
@@ -654,7 +654,7 @@ fn save(
     }
 }
 
-/// All of the tree of this process, without files that are only read.
+/// The whole tree of this process, without the contents of files that are only read.
 const fn whole(root: services::process::Pid) -> part::What {
     part::What {
         root,
@@ -693,7 +693,7 @@ impl One {
         call(&mut self.task, &mut self.system, host, registers)
     }
 
-    /// What the call returns.
+    /// Makes a call, and returns its result.
     fn result(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
         match self.call(host, &registers(number, arguments)) {
             Outcome::Go { registers, .. } => registers.rax as i64,
@@ -831,7 +831,7 @@ fn a_file_without_a_name_comes_back_with_its_contents() {
 fn a_missing_file_is_named() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    // One that is open to be written is in the image.
+    // A file that is open for writing would be carried in the image.
     process.files().fds[4].description.borrow_mut().flags = 0;
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
@@ -846,7 +846,7 @@ fn a_missing_file_is_named() {
     );
 }
 
-/// What a call keeps is asked for before: the server has not always memory for it.
+/// A call that needs memory of the server asks for it first, and fails if there is none.
 #[test]
 fn without_memory_for_the_server_what_keeps_something_is_refused() {
     let mut host = Fake::new();
@@ -864,7 +864,7 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
     for number in [nr::open, nr::dup, nr::execve, nr::getdents64] {
         assert_eq!(result(number, &[4, 4, 4]), refused, "call {number}");
     }
-    // Also what a signal leaves with others, and the first one that has an action.
+    // So do a signal that is left for another task, and the first action of a signal.
     for (number, arguments) in [
         (nr::rt_sigaction, [10, 0x10_0000, 0, 8]),
         (nr::kill, [own, 10, 0, 0]),
@@ -874,7 +874,7 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
         assert_eq!(result(number, &arguments), refused, "call {number}");
     }
     assert_eq!(result(nr::kill, &[own, 0]), 0);
-    // What keeps nothing is done, and above all what gives back.
+    // Calls that need no memory succeed, above all those that release some.
     assert_eq!(result(nr::lseek, &[4, 0, 0]), 0);
     assert_eq!(result(nr::close, &[4]), 0);
     assert_eq!(process.memory().areas, before.areas);
@@ -894,7 +894,7 @@ fn a_part_that_needs_more_memory_than_there_is_is_refused() {
     assert_eq!(process.save(&mut host), Err(out));
 }
 
-/// A file without a path takes three bytes in an image, and in memory more than ten times as much.
+/// A file without a path takes three bytes in an image, and more than ten times as many in memory.
 #[test]
 fn a_part_with_too_many_files_is_refused_before_it_takes_memory() {
     let mut host = Fake::new();
@@ -907,7 +907,7 @@ fn a_part_with_too_many_files_is_refused_before_it_takes_memory() {
     assert!(took.most < most, "{} bytes", took.most);
 }
 
-/// However much of a directory was read and not handed out: a call that hands out little takes little memory.
+/// However many directory entries wait to be handed out, a call that hands out few takes little memory.
 #[test]
 fn entries_that_wait_are_not_copied() {
     let mut host = Fake::new();
@@ -942,10 +942,10 @@ fn entries_that_wait_are_not_copied() {
             *ino = u64::from_le_bytes(bytes);
         }
         assert_eq!(inos, names);
-        // In the first call there is a piece of memory that is kept for the next ones.
+        // The first call allocates a buffer that is kept for later ones.
         assert!(names[0] == 1 || took.most < 2048, "{} bytes", took.most);
     }
-    // Where there is no room for one nothing is lost.
+    // If not even one entry fits, none is lost.
     let result = process.result(&mut host, nr::getdents64, &[5, 0x10_0000, 20]);
     assert_eq!(result, EINVAL.rax() as i64);
     assert_eq!(
@@ -954,8 +954,7 @@ fn entries_that_wait_are_not_copied() {
     );
 }
 
-/// A process that makes calls that are not there, one after the other, makes the personality keep and say no more
-/// than a bound.
+/// A process that makes one unknown call after the other makes the server keep and report a bounded number of them.
 #[test]
 fn calls_that_are_not_there_are_not_kept_without_an_end() {
     let mut host = Fake::new();
@@ -1006,7 +1005,7 @@ fn altered_parts_are_refused_or_sound() {
         if let Ok(mut process) = One::adopt(&altered, 0, &mut host) {
             taken += 1;
             assert!(process.memory().areas.is_sound());
-            // Whatever came through, calls on it are well behaved.
+            // Whatever was accepted, calls work on it without a panic.
             for number in [
                 nr::read,
                 nr::lseek,
@@ -1031,7 +1030,7 @@ fn altered_parts_are_refused_or_sound() {
 /// The date at which the machine's clock is zero.
 const DATE: u64 = 1_900_000_000_000_000_000;
 
-/// A restored process has the date of the machine that it is on; its other clocks go on.
+/// A restored process has the date of the machine on which it is; its other clocks go on.
 #[test]
 fn the_date_is_the_machines_and_the_clock_is_the_process_s() {
     let mut host = Fake::new();
@@ -1053,7 +1052,7 @@ fn the_date_is_the_machines_and_the_clock_is_the_process_s() {
     for clock in [linux::CLOCK_MONOTONIC, linux::CLOCK_BOOTTIME] {
         assert_eq!(time(&mut host, clock), now + 5_000);
     }
-    // A deadline by the date is one on the process's clock.
+    // A deadline given as a date is converted to the process's clock.
     let deadline = DATE + now + 2_000_000_000;
     let (seconds, rest) = (deadline / 1_000_000_000, deadline % 1_000_000_000);
     host.write_memory(0x10_0000, &seconds.to_le_bytes())
@@ -1084,7 +1083,7 @@ fn a_parked_sleep_keeps_its_deadline_and_only_that_call_uses_it() {
     assert_eq!(wake.deadline, Some(1_000 + 10_000_000_000));
     host.now += 4_000_000_000;
     let saved = process.save(&mut host).unwrap();
-    // In another boot the machine's clock is at 500.
+    // In another boot, where the machine's clock is at 500.
     let own_now = host.now;
     host.now = 500;
     let mut again = One::adopt(&saved, own_now - 500, &mut host).unwrap();
@@ -1135,9 +1134,9 @@ fn wild_calls_end_in_an_answer() {
                 _ => random.u64(..0x2_0000),
             };
             let arguments: Vec<u64> = (0..6).map(|_| word()).collect();
-            // Also those behind the old ones (from 424 on), and some that there are not.
+            // New call numbers (from 424 on) and unknown ones are included.
             let number = random.u64(..470);
-            // A size that is honest about gigabytes would only make the test slow.
+            // These calls would really move gigabytes, which only makes the test slow.
             if matches!(
                 number,
                 nr::read | nr::pread64 | nr::getrandom | nr::fallocate
@@ -1147,7 +1146,7 @@ fn wild_calls_end_in_an_answer() {
             match process.call(&mut host, &registers(number, &arguments)) {
                 Outcome::Go { registers, .. } => assert!(registers.rip < abi::USER_END),
                 Outcome::Park(_) => {}
-                // It has ended, perhaps as one of several threads.
+                // The process has ended, or only this one of its threads.
                 outcome => {
                     let has_ended = matches!(outcome, Outcome::End(_) | Outcome::Left);
                     assert!(has_ended, "{outcome:?}");
@@ -1184,7 +1183,7 @@ fn words(host: &mut Fake, at: u64, words: &[u64]) {
     }
 }
 
-/// The descriptors of two sockets that are connected with each other, of this type of the address family of names.
+/// The descriptors of a connected pair of `AF_UNIX` sockets of this type.
 fn socket_pair(process: &mut One, host: &mut Fake, style: u64) -> [u64; 2] {
     const PLACE: u64 = 0x10_0000;
     let pair = [1, style, 0, PLACE];
@@ -1198,7 +1197,7 @@ fn add_program(host: &mut Fake, bytes: &[u8]) {
     add_executable(host, "/tmp/program", bytes);
 }
 
-/// Makes a file that may be executed.
+/// Makes an executable file.
 fn add_executable(host: &mut Fake, path: &str, bytes: &[u8]) {
     let flags = Flags {
         create: true,
@@ -1234,7 +1233,7 @@ fn a_program_is_loaded_with_its_stack() {
     host.read_memory(second, &mut text).unwrap();
     assert_eq!(&text, b"second\0");
     assert_eq!(word(&mut host, start.rsp + 24), 0);
-    // The first program of a process leaves nothing open.
+    // Starting the first program of a process leaves no descriptors open.
     assert!(process.files().fds.is_empty());
 }
 
@@ -1300,7 +1299,7 @@ fn exit_gives_its_status() {
 
 const CLONE_VFORK_VM: u64 = (linux::CLONE_VM | linux::CLONE_VFORK) as u64;
 
-/// Takes the child that was started last: it is in the same system as its parent.
+/// Takes the child that was started last. It is in the same system as its parent.
 fn child_of(process: &mut One, host: &mut Fake) -> Task {
     let child = host.born.pop().expect("a child was started");
     assert_eq!(
@@ -1318,11 +1317,11 @@ fn a_child_shares_descriptions_and_has_the_rest_for_itself() {
     let number = process.result(&mut host, nr::fork, &[]);
     let mut child = child_of(&mut process, &mut host);
     assert_eq!(number, i64::from(child.number));
-    // The offset is the description's.
+    // The offset belongs to the shared description.
     let seek = registers(nr::lseek, &[4, 77, 0]);
     emulate::call(&mut child, &mut process.system, &mut host, &seek);
     assert_eq!(process.files().get(4).unwrap().offset, 77);
-    // Descriptors, directory and memory are the child's own.
+    // Descriptors, working directory and memory are the child's own.
     let close = registers(nr::close, &[4]);
     emulate::call(&mut child, &mut process.system, &mut host, &close);
     assert!(process.files().get(4).is_ok());
@@ -1377,7 +1376,7 @@ fn a_child_that_cannot_be_made_leaves_nothing() {
     host.children_left = 0;
     assert_eq!(process.result(&mut host, nr::fork, &[]), again);
     assert_eq!(process.system.count(), 1);
-    // A tree has an end.
+    // The number of processes of a tree is bounded.
     host.children_left = u32::MAX;
     let mut children = 0;
     while process.result(&mut host, nr::fork, &[]) != again {
@@ -1410,10 +1409,10 @@ fn who_lends_its_memory_waits_until_it_has_it_back() {
         &child.shares.memory,
         &process.task.shares.memory
     ));
-    // Made again it starts nobody.
+    // Making the call again starts no second child.
     assert!(matches!(process.call(&mut host, &clone), Outcome::Park(_)));
     assert!(host.born.is_empty());
-    // The child starts a program: its memory is another one.
+    // The child executes a program, and gets a memory of its own for it.
     add_program(&mut host, &tiny_elf());
     host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
     let execute = registers(nr::execve, &[0x10_0000, 0, 0]);
@@ -1437,7 +1436,7 @@ fn pipes_move_bytes_in_order_and_end() {
     let mut process = example(&mut host);
     assert_eq!(process.result(&mut host, nr::pipe2, &[0x10_0000, 0]), 0);
     let (read, write) = (0, 1);
-    // Up to PIPE_BUF bytes go all at once or wait.
+    // Up to PIPE_BUF bytes are written all at once; otherwise the writer waits.
     let mut written = 0;
     let size = PIPE_BUF as u64 - 1;
     while let Outcome::Go { registers, .. } =
@@ -1447,7 +1446,7 @@ fn pipes_move_bytes_in_order_and_end() {
         written += size;
     }
     assert_eq!(written, PIPE_CAPACITY as u64 / size * size);
-    // More go as far as they fit, and the rest when there is room.
+    // More bytes are written as far as they fit, and the rest when there is room.
     let long = registers(nr::write, &[write, 0x10_0000, 0x4000]);
     let Outcome::Park(wake) = process.call(&mut host, &long) else {
         panic!()
@@ -1471,7 +1470,7 @@ fn pipes_move_bytes_in_order_and_end() {
         panic!()
     };
     assert_eq!(after.rax, 0x4000);
-    // The end of the writer is the end of what is read.
+    // When the writer has closed its end, the reader finds the end of the stream.
     assert_eq!(process.result(&mut host, nr::close, &[write]), 0);
     let mut left = written + 0x4000 - 0x4000;
     while left > 0 {
@@ -1512,12 +1511,12 @@ fn a_pipe_of_the_tree_is_saved_and_one_of_others_is_not() {
     assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 5);
     assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 0);
     assert_eq!(again.result(&mut host, nr::close, &[0]), 0);
-    // A child alone has a parent.
+    // A child cannot be saved without its parent.
     process.result(&mut host, nr::fork, &[]);
     let mut child = child_of(&mut process, &mut host);
     let refusal = save(&[(FIRST, &child)], None, &process.system, &mut host).unwrap_err();
     assert_eq!(refusal, part::Refusal::Parent(process.task.pid));
-    // An orphan alone has an end of a pipe of another process.
+    // An orphan still shares a pipe with another process.
     let exit = registers(nr::exit, &[0]);
     process.system.process(child.pid).parent = None;
     process.system.process(process.task.pid).children.clear();
@@ -1526,7 +1525,7 @@ fn a_pipe_of_the_tree_is_saved_and_one_of_others_is_not() {
     let common = part::Common::of(core::iter::once(&child), &process.system);
     assert!(common.has(&process.task, &process.system));
     emulate::call(&mut child, &mut process.system, &mut host, &exit);
-    // Nobody waits for it.
+    // Its former parent does not wait for it.
     process.system.forget(child.pid);
     drop(child);
     assert!(process.save(&mut host).is_ok());
@@ -1537,7 +1536,7 @@ fn what_is_watched_has_an_end_and_leaves_nothing() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let event = process.result(&mut host, nr::eventfd2, &[0, 0]) as u64;
-    // As often as one likes, but not without an end.
+    // One description can be watched many times, but not without bound.
     let mut watched = 0;
     let mut epolls = Vec::new();
     let error = 'full: loop {
@@ -1553,7 +1552,7 @@ fn what_is_watched_has_an_end_and_leaves_nothing() {
         let files = process.files();
         let last = files.fds.numbers().filter(|fd| *fd > 10).max();
         drop(files);
-        // The descriptions live on.
+        // The description stays open through `event`.
         for fd in 11..=last.unwrap() as u64 {
             if !epolls.contains(&fd) {
                 process.result(&mut host, nr::close, &[fd]);
@@ -1570,7 +1569,7 @@ fn what_is_watched_has_an_end_and_leaves_nothing() {
     assert_eq!(process.result(&mut host, nr::epoll_ctl, &watch), 0);
 }
 
-/// Whatever is watched by whom in whatever order, saved or not: calls end, and when all is closed nothing is left.
+/// Whatever watches are made in whatever order, saved or not: calls end, and when all is closed nothing is left.
 #[test]
 fn wild_watches_end() {
     for seed in 0..40 {
@@ -1600,7 +1599,7 @@ fn wild_watches_end() {
                 _ => (nr::epoll_ctl, &arguments),
             };
             if let Outcome::End(_) = process.call(&mut host, &registers(number, arguments)) {
-                // By SIGPIPE.
+                // Ended by `SIGPIPE`.
                 break;
             }
             if random.u32(..20) == 0 {
@@ -1626,7 +1625,7 @@ fn wild_sockets_end() {
         let mut random = Rng::with_seed(seed);
         let mut host = Fake::new();
         let mut process = example(&mut host);
-        // A file that is longer than a message can be, and nobody is ended by what he writes.
+        // A file longer than a message can be. `SIGPIPE` is blocked, so that writing does not end the process.
         add_executable(&mut host, "/tmp/long", &[7; 70_000]);
         host.write_memory(0x10_0000, b"/tmp/long\0").unwrap();
         assert_eq!(process.result(&mut host, nr::open, &[0x10_0000, 0]), 0);
@@ -1634,7 +1633,7 @@ fn wild_sockets_end() {
         host.write_memory(0x10_0000, &pipe).unwrap();
         let block = [0, 0x10_0000, 0, 8];
         assert_eq!(process.result(&mut host, nr::rt_sigprocmask, &block), 0);
-        // Names: two that are no paths, two paths, two ports, and one elsewhere.
+        // Names: two abstract ones, two paths, two ports, and one on another machine.
         let names: [&[u8]; 7] = [
             b"\x01\0\0one",
             b"\x01\0\0other",
@@ -1692,7 +1691,7 @@ fn wild_sockets_end() {
             assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
             assert!(process.system.sockets_are_bounded(), "seed {seed}");
             if random.u32(..20) == 0 {
-                // It can be saved unless descriptors are on their way, or to who is not a descriptor's.
+                // Saving may fail if descriptors are on their way to a socket without a descriptor.
                 if let Ok(saved) = process.save(&mut host) {
                     saved_ones += 1;
                     let sockets = process.system.counted_things(Thing::Socket);
@@ -1709,7 +1708,7 @@ fn wild_sockets_end() {
     assert!(saved_ones > 200, "{saved_ones}");
 }
 
-/// A process cannot have more sockets and more on their way than its share, nor fill more than the queues.
+/// A process has at most its share of sockets and of descriptors on their way, and fills at most the queues.
 #[test]
 fn sockets_have_an_end() {
     let mut host = Fake::new();
@@ -1734,12 +1733,12 @@ fn sockets_have_an_end() {
     assert!(process.system.has_no_sockets());
 }
 
-/// Who waits for something else than what is ready is not told of it: he would look again and again.
+/// A waiting call is not woken by events that it does not wait for: it would be made again and again.
 #[test]
 fn nobody_is_told_of_what_he_does_not_want() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    // A timer that has gone off, watched for room to write.
+    // A timer that has expired, watched for writing.
     let timer = process.result(&mut host, nr::timerfd_create, &[1, 0]) as u64;
     let soon = [0u64, 0, 0, 1].map(u64::to_le_bytes).concat();
     host.write_memory(0x10_0000, &soon).unwrap();
@@ -1767,7 +1766,7 @@ fn nobody_is_told_of_what_he_does_not_want() {
             assert_eq!(woken(&mut process.system), []);
         }
     }
-    // A pipe that is polled a thousand times for what never comes: it is one thing to wait for.
+    // A pipe polled 400 times for an event that never comes needs only one key.
     assert_eq!(process.result(&mut host, nr::pipe2, &[0x10_0000, 0]), 0);
     let mut read = [0; 4];
     host.read_memory(0x10_0000, &mut read).unwrap();
@@ -1784,13 +1783,13 @@ fn nobody_is_told_of_what_he_does_not_want() {
     assert_eq!(wake.events, Some(events));
 }
 
-/// What has happened.
+/// The keys that were woken.
 fn woken(system: &mut System) -> Vec<Key> {
     let woken = system.take_woken();
     woken.into_iter().map(|(key, _)| key).collect()
 }
 
-/// Messages without a byte fill a queue too, and who found it full is forgotten when he is closed.
+/// Messages without bytes fill a queue, too, and senders that found it full are forgotten when they are closed.
 #[test]
 fn what_a_socket_keeps_is_bounded() {
     let mut host = Fake::new();
@@ -1808,7 +1807,7 @@ fn what_a_socket_keeps_is_bounded() {
             assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
         }
     }
-    // A full one with a name, and others that want to send to it.
+    // A full socket with a name, and others that want to send to it.
     let name = b"\x01\0\0full";
     host.write_memory(0x10_0000, name).unwrap();
     let (at, length) = (0x10_0000, name.len() as u64);
@@ -1833,7 +1832,7 @@ fn what_a_socket_keeps_is_bounded() {
     assert!(process.system.has_no_sockets());
 }
 
-/// Who opens an end of a FIFO waits for the other, and both go on, also if the one that came first does so late.
+/// Opening one end of a FIFO waits for the other end. Both go on, even if the first opener's call is made again late.
 #[test]
 fn the_ends_of_a_fifo_meet() {
     let mut host = Fake::new();
@@ -1846,16 +1845,16 @@ fn the_ends_of_a_fifo_meet() {
     let (read, write) = (registers(nr::open, &[at, 0]), registers(nr::open, &[at, 1]));
     let at_once = registers(nr::open, &[at, 1 | 0o4000]);
     for round in 0..4 {
-        // Who must not wait needs a reader, which may still wait itself.
+        // Opening for writing with `O_NONBLOCK` needs a reader; one that still waits is enough.
         assert_eq!(returns(&mut other, system, &mut host, &at_once), -6);
         parks(task, system, &mut host, &read);
         let open = if round == 3 { &at_once } else { &write };
         assert_eq!(returns(&mut other, system, &mut host, open), 0);
-        // The reader has not gone on yet, and what is written is not lost.
+        // What is written before the reader's call is made again is not lost.
         let bytes = registers(nr::write, &[0, 0x10_0000, 5]);
         assert_eq!(returns(&mut other, system, &mut host, &bytes), 5);
         if round == 1 {
-            // Nor when the writer is gone again.
+            // Nor if the writer has closed its end by then.
             let close = registers(nr::close, &[0]);
             assert_eq!(returns(&mut other, system, &mut host, &close), 0);
         }
@@ -1867,11 +1866,11 @@ fn the_ends_of_a_fifo_meet() {
             let _ = call(task, system, &mut host, &registers(nr::close, &[fd]));
         }
     }
-    // Who gives up is not waited for.
+    // An opener that gives up does not let the other end open.
     parks(task, system, &mut host, &write);
     assert!(returns(task, system, &mut host, &registers(nr::getpid, &[])) > 0);
     parks(&mut other, system, &mut host, &read);
-    // Nor is what it was given left behind.
+    // What was granted to an opener that gives up is taken back.
     assert_eq!(returns(task, system, &mut host, &write), 0);
     assert!(returns(&mut other, system, &mut host, &registers(nr::getpid, &[])) > 0);
     let bytes = registers(nr::write, &[0, 0x10_0000, 5]);
@@ -1936,7 +1935,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
             Err(part::Refusal::Turn) => turns += 1,
             made => break made.unwrap(),
         }
-        // Strangers who end, as often as they like, change nothing.
+        // Ends of tasks outside the tree, however many, change nothing.
         let before = gathered.size();
         gathered.forget_if_of(&[STRANGER]);
         assert_eq!(
@@ -1944,7 +1943,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
             before,
             "S1: a stranger's end makes the saving begin anew"
         );
-        // If one of those that are saved ends, it begins anew, and has nothing that is open.
+        // The end of a task in the tree makes the saving begin again, without a reference to any description.
         if turns == 2 {
             assert!(before > 0);
             gathered.forget_if_of(&[STRANGER, children[2].tid]);
@@ -1958,7 +1957,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
             );
         }
     };
-    // Each is looked at, and written.
+    // Each descriptor is looked at, and each description encoded.
     let least = 2 * all / 2000;
     assert!(turns >= least, "S1: {all} descriptors in {turns} turns");
     let pid = process.system.create(None).unwrap();
@@ -1976,7 +1975,7 @@ fn a_tree_with_many_open_files_is_saved_in_turns() {
     assert_eq!(again, all + open(&process.task));
 }
 
-/// Files that are open very often are opened again in turns, whether they have names or not.
+/// Descriptors of many files are restored in turns, whether the files have names or not.
 #[test]
 fn a_tree_with_many_open_files_is_restored_in_turns() {
     const CHILDREN: usize = 5;
@@ -2041,7 +2040,7 @@ fn a_tree_with_many_open_files_is_restored_in_turns() {
             let again: usize = adopted.tasks.iter().map(|seated| open(&seated.task)).sum();
             assert_eq!(again, all + own);
         }
-        // What has no name has none any more, wherever that has ended.
+        // Files without names have left none, whether the restore was given up or completed.
         let (tmp, ..) = host.session.open_file(0, 0, "/tmp").unwrap();
         let list = host
             .session
@@ -2053,7 +2052,7 @@ fn a_tree_with_many_open_files_is_restored_in_turns() {
     }
 }
 
-/// A file that is unmapped is written back in turns. What somebody else changes in it meanwhile is in it, too.
+/// An unmapped file is written back in turns. What another process changes meanwhile is written, too.
 #[test]
 fn what_others_change_while_a_file_is_written_back_is_kept() {
     const SIZE: u64 = 3 << 20;
@@ -2070,7 +2069,7 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
     let parked = one.call(&mut host, &unmap);
     assert!(matches!(parked, Outcome::Park(_)), "{parked:?}");
 
-    // Another one maps it, changes what is written back already, and unmaps it.
+    // Another process maps the file, changes a part that is written back already, and unmaps it.
     let pid = one.system.create(None).unwrap();
     let mut other = Task::new(pid, "/tmp".to_string());
     let description = one.files().fds[4].description.clone();
@@ -2129,7 +2128,8 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
     }
 }
 
-/// Whoever has given up as many memory objects as it may have makes as many others at once, before any of the old ones had its turn to go.
+/// A process that has unmapped as many memory objects as it may have can make as many new ones at once, before the old
+/// ones were removed in their turns.
 #[test]
 fn objects_that_were_given_up_make_room_for_others() {
     let mut host = Fake::new();
@@ -2157,8 +2157,9 @@ fn objects_that_were_given_up_make_room_for_others() {
     }
 }
 
-/// A crowd that asks for a file to be written back, one after the other and without an end, keeps nobody waiting who has asked before:
-/// what he has written is in the file, and his call comes back. Nor does one that does not wait and asks in a loop.
+/// Many processes that ask for a file to be written back, one after the other and without end, do not delay one that
+/// has asked before: its data is in the file, and its call returns. Nor does a process that asks in a loop without
+/// waiting.
 #[test]
 fn who_waits_for_a_file_is_not_kept_waiting_by_a_crowd() {
     const SIZE: u64 = 8 << 20;
@@ -2176,7 +2177,7 @@ fn who_waits_for_a_file_is_not_kept_waiting_by_a_crowd() {
         let sync = registers(nr::msync, &[at, SIZE, linux::MS_SYNC.into()]);
         let parked = one.call(&mut host, &sync);
         assert!(matches!(parked, Outcome::Park(_)), "{parked:?}");
-        // Each of the crowd is a new one, since who has asked waits.
+        // Each request comes from a new process, since the one before waits.
         let memory = Rc::clone(&one.task.shares.memory);
         let mut turns = 0;
         loop {
@@ -2226,7 +2227,7 @@ fn numbers_that_are_taken_are_another_namespaces() {
         system.by_number(process.task.pid, number),
         Some(process.task.pid)
     );
-    // What it starts has a number that it can name, and others have not.
+    // Its child has a number that it can use, and that others cannot.
     let child = system.fork(again.pid, 17).unwrap();
     let of_child = system.find(child).unwrap().number;
     assert_eq!(
@@ -2238,7 +2239,7 @@ fn numbers_that_are_taken_are_another_namespaces() {
         .is_empty());
     let may = system.may_signal(process.task.pid, again.pid);
     assert_eq!(may, Err(EPERM), "S2: a stranger's process is signalled");
-    // Where the number is free it is as it was.
+    // If its number is free, the process keeps it, and no namespace is made.
     let pid = process.task.pid;
     process.system.forget(pid);
     let pid = process.system.create(None).unwrap();
@@ -2251,7 +2252,7 @@ const THREAD: u64 = (linux::CLONE_VM
     | linux::CLONE_FILES
     | linux::CLONE_SIGHAND
     | linux::CLONE_THREAD) as u64;
-/// A word of the example's memory.
+/// Address of a futex in the example's memory.
 const WORD: u64 = 0x10_0800;
 
 /// Starts a thread.
@@ -2267,7 +2268,7 @@ fn thread_of(process: &mut One, host: &mut Fake) -> Task {
     thread
 }
 
-/// A call at a word of memory.
+/// A `futex` call at [`WORD`].
 fn futex(operation: u32, value: u64, timeout: u64, second: u64, third: u64) -> Registers {
     registers(
         nr::futex,
@@ -2275,13 +2276,13 @@ fn futex(operation: u32, value: u64, timeout: u64, second: u64, third: u64) -> R
     )
 }
 
-/// Has a thread wait at the word.
+/// Makes a call that must wait.
 fn parks(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) {
     let outcome = emulate::call(task, system, host, registers);
     assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
 }
 
-/// What the call of a thread returns.
+/// Makes a call of a thread, and returns its result.
 fn returns(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) -> i64 {
     match emulate::call(task, system, host, registers) {
         Outcome::Go { registers, .. } => registers.rax as i64,
@@ -2289,7 +2290,7 @@ fn returns(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Re
     }
 }
 
-/// As the server does: whoever was granted something has that noted.
+/// Notes granted futex waits at the tasks, as the server does.
 fn grant(threads: &mut [Task], system: &mut System) -> Vec<u32> {
     let granted = system.futexes.take_granted();
     for thread in threads.iter_mut().filter(|t| granted.contains(&t.tid)) {
@@ -2308,21 +2309,21 @@ fn waiters_are_woken_in_their_order_and_once() {
     for thread in &mut threads {
         parks(thread, &mut process.system, &mut host, &wait);
     }
-    // Made again they go on waiting, whatever stands there now.
+    // A wait that is made again continues, whatever the word contains by then.
     host.write_memory(WORD, &[1; 4]).unwrap();
     parks(&mut threads[0], &mut process.system, &mut host, &wait);
     assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 2]), 2);
     assert_eq!(grant(&mut threads, &mut process.system), tids[..2]);
     for thread in &mut threads[..2] {
         assert_eq!(returns(thread, &mut process.system, &mut host, &wait), 0);
-        // The next time it is another wait.
+        // Made once more it is a new wait.
         let again = -i64::from(EAGAIN.0);
         assert_eq!(
             returns(thread, &mut process.system, &mut host, &wait),
             again
         );
     }
-    // One moves to another word, where it is found.
+    // One waiter is moved to another futex, and is woken there.
     let other = WORD + 8;
     assert_eq!(
         process.result(&mut host, nr::futex, &[WORD, 3, 0, 1, other, 0]),
@@ -2334,11 +2335,11 @@ fn waiters_are_woken_in_their_order_and_once() {
         returns(&mut threads[2], &mut process.system, &mut host, &wait),
         0
     );
-    // Another memory's word is another word.
+    // The same address in another memory is another futex.
     let mut stranger = example(&mut Fake::new());
     let mut elsewhere = Fake::new();
     assert_eq!(stranger.result(&mut elsewhere, nr::futex, &[WORD, 1, 9]), 0);
-    // Who ends does not wait any longer.
+    // A thread that ends does not wait any longer.
     assert_eq!(
         process.result(&mut host, nr::futex, &[WORD, 1, 0x7fff_ffff]),
         1
@@ -2356,7 +2357,7 @@ fn waiters_are_woken_in_their_order_and_once() {
     assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 9]), 0);
 }
 
-/// A word at which somebody waits can be unmapped meanwhile, or become one that cannot be read.
+/// The page of a futex can be unmapped, or become unreadable, while a thread waits there.
 #[test]
 fn who_waits_where_nothing_is_mapped_any_more_comes_back() {
     for call in [nr::munmap, nr::mprotect] {
@@ -2394,7 +2395,7 @@ fn who_waits_where_nothing_is_mapped_any_more_comes_back() {
     }
 }
 
-/// Zeros do not end, but offsets do.
+/// `/dev/zero` has no end, but an offset has a largest value.
 #[test]
 fn no_read_leaves_an_offset_that_no_image_may_have() {
     let mut host = Fake::new();
@@ -2402,7 +2403,7 @@ fn no_read_leaves_an_offset_that_no_image_may_have() {
     let zero = opened(&mut process, &mut host, "/dev/zero");
     let last = i64::MAX as u64;
     let files = Rc::clone(&process.task.shares.files);
-    // As it may have come from an image.
+    // An image may contain this offset.
     files.borrow().get_mut(zero as u32).unwrap().offset = last;
     assert_eq!(
         process.result(&mut host, nr::read, &[zero, 0x10_0000, 8]),
@@ -2418,7 +2419,7 @@ fn no_read_leaves_an_offset_that_no_image_may_have() {
     One::adopt(&saved, 0, &mut host).unwrap();
 }
 
-/// What cannot be restored is not saved.
+/// A tree that could not be restored is not saved.
 #[test]
 fn a_tree_that_no_image_may_have_is_refused_when_it_is_saved() {
     let mut host = Fake::new();
@@ -2446,14 +2447,14 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
         parks(&mut threads[n], &mut process.system, &mut host, &wait);
     }
     let other = WORD + 4;
-    // The first one has moved, and the second one's wait is over, which it does not know yet.
+    // The first waiter is moved to another futex; the second is woken, and its call is not made again yet.
     assert_eq!(
         process.result(&mut host, nr::futex, &[WORD, 3, 0, 1, other, 0]),
         1
     );
     assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 1]), 1);
     grant(&mut threads, &mut process.system);
-    // A lock has an owner, for whom one waits.
+    // A PI futex has an owner, and another thread waits for it.
     let lock = WORD + 16;
     assert_eq!(process.result(&mut host, nr::futex, &[lock, 6, 0, 0]), 0);
     let mut locker = thread_of(&mut process, &mut host);
@@ -2478,7 +2479,7 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     let numbers = |tasks: &[Task]| tasks.iter().map(|t| t.thread).collect::<Vec<_>>();
     assert_eq!(numbers(&again[1..4]), numbers(&threads));
     assert_eq!(again[0].tid, pid);
-    // What was granted is still so; who has moved waits there; who stood behind is woken last.
+    // The granted wait stays granted, the moved waiter waits at its new futex, and the last one still waits.
     assert_eq!(returns(&mut again[1], &mut system, &mut host, &wait), 0);
     parks(&mut again[3], &mut system, &mut host, &wait);
     parks(&mut again[2], &mut system, &mut host, &wait);
@@ -2486,7 +2487,7 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     assert_eq!(returns(&mut again[0], &mut system, &mut host, &wake), 1);
     let woken = again[3].tid;
     assert_eq!(grant(&mut again, &mut system), [woken]);
-    // The owner's end hands the lock over.
+    // The end of the owner hands the lock to the waiter.
     parks(&mut again[4], &mut system, &mut host, &locking);
     let exit = registers(nr::exit, &[0]);
     let mut first = again.remove(0);
@@ -2499,7 +2500,7 @@ fn threads_come_back_where_they_waited_and_in_their_order() {
     host.read_memory(lock, &mut word).unwrap();
     let flags = linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
     assert_eq!(u32::from_le_bytes(word), again[3].thread | flags);
-    // The process goes on without its first thread, and can be saved so.
+    // The process lives on without its first thread, and can be saved like that.
     let rest: Vec<(u64, &Task)> = places[1..].iter().copied().zip(&again).collect();
     let saved = save(&rest, Some(FIRST), &system, &mut host).unwrap();
     let mut system = System::new();
@@ -2560,7 +2561,7 @@ fn threads_have_an_end() {
         started += 1;
     }
     assert_eq!(started, crate::system::MAX_THREADS);
-    // A child may have as many as its tree has left.
+    // A child may have as many threads as its tree has left.
     let number = process.result(&mut host, nr::fork, &[]);
     let mut child = host.born.pop().unwrap().task;
     assert_eq!(i64::from(child.number), number);
@@ -2570,7 +2571,7 @@ fn threads_have_an_end() {
         further += 1;
     }
     assert_eq!(further, 128);
-    // A further one finds that there are none left.
+    // Nothing is left for another child.
     process.result(&mut host, nr::fork, &[]);
     let mut last = child_of(&mut process, &mut host);
     let mut more = 0;
@@ -2578,7 +2579,7 @@ fn threads_have_an_end() {
         more += 1;
         assert!(more < 2, "S2: a tree has more threads than it may have");
     }
-    // All of them go with their processes.
+    // The threads are uncounted with their processes.
     for pid in [last.pid, child.pid, process.task.pid] {
         process.system.forget(pid);
     }
@@ -2591,12 +2592,12 @@ fn a_signal_for_a_process_goes_to_who_takes_it() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let mut thread = thread_of(&mut process, &mut host);
-    // Several tasks: who gets it is not the caller's to say.
+    // The signal is for the process, whichever of its tasks takes it.
     let own = u64::from(process.task.number);
     assert_eq!(process.result(&mut host, nr::kill, &[own, 10]), 0);
     let sent = process.system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), (To::Process(process.task.pid), 10));
-    // To a thread: only by the right number of its process.
+    // A thread is found only with the right number of its process.
     let number = u64::from(thread.thread);
     let gone = -i64::from(ESRCH.0);
     assert_eq!(
@@ -2606,7 +2607,7 @@ fn a_signal_for_a_process_goes_to_who_takes_it() {
     assert_eq!(process.result(&mut host, nr::tgkill, &[own, number, 10]), 0);
     let sent = process.system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), (To::Task(thread.tid), 10));
-    // What all of them block is there for the first who does not.
+    // A signal for the process is taken by the first task that does not block it.
     process
         .system
         .process(thread.pid)
@@ -2641,7 +2642,7 @@ fn who_is_stopped_is_told_of_once_and_ends_when_killed() {
         .process(child.pid)
         .pending
         .add(stop, Origin::default());
-    // The call is done, or waits on; and whoever runs the child stops it.
+    // The call completes, and the stop is left to whoever runs the child.
     assert!(
         returns(
             &mut child,
@@ -2666,7 +2667,7 @@ fn who_is_stopped_is_told_of_once_and_ends_when_killed() {
     assert_eq!(sent.len(), 2);
     let wait = [u64::MAX, 0x10_0000, u64::from(linux::WCONTINUED), 0];
     assert_eq!(process.result(&mut host, nr::wait4, &wait), number);
-    // A call that waits is not interrupted by a stop.
+    // A stop does not interrupt a call that waits.
     process
         .system
         .process(child.pid)
@@ -2675,7 +2676,7 @@ fn who_is_stopped_is_told_of_once_and_ends_when_killed() {
     let pause = registers(nr::pause, &[]);
     parks(&mut child, &mut process.system, &mut host, &pause);
     assert_eq!(process.system.take_halts(), [child.pid]);
-    // Stopped, in a group without anybody outside: its parent's end continues it.
+    // In a group that is orphaned by the parent's end, a stopped process is continued.
     process.system.take_sent();
     process.system.process(process.task.pid).session = 77;
     process.system.process(child.pid).session = 77;
@@ -2709,7 +2710,7 @@ fn the_console_belongs_to_the_group_that_has_it() {
         .install(0, description, false);
     let system = &mut process.system;
     let group = child.number;
-    // No such group; then its own.
+    // A group that does not exist is refused; then the child gets a group of its own.
     assert_eq!(system.set_foreground(child.pid, 4711), Err(EPERM));
     system
         .set_group(process.task.pid, child.pid, group)
@@ -2722,7 +2723,7 @@ fn the_console_belongs_to_the_group_that_has_it() {
     let ttin = (To::Process(child.pid), crate::signal::sig::TTIN);
     let sent = system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), ttin);
-    // Who ignores that gets an error.
+    // A reader that ignores `SIGTTIN` gets an error.
     let ignore = crate::signal::Action {
         handler: 1,
         ..Default::default()
@@ -2735,7 +2736,7 @@ fn the_console_belongs_to_the_group_that_has_it() {
     system.set_foreground(process.task.pid, group).unwrap();
     parks(&mut child, system, &mut host, &read);
     assert!(system.take_sent().is_empty());
-    // To who is of another session (`setsid`) it is no terminal: he waits for input, and nothing else.
+    // For a process in another session (`setsid`) the console is no controlling terminal: it just waits for input.
     let fork = registers(nr::fork, &[]);
     returns(&mut child, system, &mut host, &fork);
     let mut other = host.born.pop().unwrap().task;
@@ -2747,8 +2748,8 @@ fn the_console_belongs_to_the_group_that_has_it() {
     assert!(system.take_sent().is_empty());
 }
 
-/// How a process has set the console is so for all of its tree, also when it has ended, and after a restore; until the tree
-/// gives the console back.
+/// Settings of the console hold for the whole tree: also after the end of the process that has made them, and after a
+/// restore, until the tree gives the console back.
 #[test]
 fn the_console_is_set_for_a_tree() {
     const SETTINGS: u64 = 0x10_0000;
@@ -2773,7 +2774,7 @@ fn the_console_is_set_for_a_tree() {
     let read = registers(nr::read, &[0, SETTINGS, 10]);
     parks(&mut process.task, &mut process.system, &mut host, &read);
     assert_eq!(host.modes, [], "who sets nothing asks for nothing");
-    // As `stty -echo` does, which is a program of its own.
+    // As `stty -echo` does, in a process of its own.
     for (off, mode) in [(linux::ECHO, Mode::Quiet), (linux::ICANON, Mode::Raw)] {
         process.result(&mut host, nr::fork, &[]);
         let mut child = child_of(&mut process, &mut host);
@@ -2792,7 +2793,7 @@ fn the_console_is_set_for_a_tree() {
         assert!(matches!(ended, Outcome::End(_)));
         assert_eq!(host.modes, [], "{rule}");
         assert_eq!(found(&mut process, &mut host), settings, "{rule}");
-        // What is restored has it so, too, as soon as it reads.
+        // A restored tree sets the console again as soon as it reads.
         let saved = process.save(&mut host).unwrap();
         let mut again = One::adopt(&saved, 0, &mut host).unwrap();
         assert_eq!(found(&mut again, &mut host), settings, "{rule}");
@@ -2811,11 +2812,11 @@ fn the_console_is_set_for_a_tree() {
     );
 }
 
-/// Bytes of the area in which the tests of long calls have their buffers.
+/// Size in bytes of each half of the area in which tests of long calls have their buffers.
 const LARGE: u64 = 4 << 20;
 const AT: u64 = 0x2000_0000;
 
-/// A process with a large area, and in it bytes that all differ from their neighbours.
+/// A process with a large area, filled with bytes that differ from their neighbours.
 fn with_large(host: &mut Fake) -> One {
     let mut process = example(host);
     let flags = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED);
@@ -2831,7 +2832,7 @@ fn pattern() -> Vec<u8> {
         .collect()
 }
 
-/// Makes a call of which each attempt does a part: what it returns, and how many attempts that took.
+/// Makes a call that is done in parts. Returns its result, and how many attempts it took.
 fn in_turns(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
     let mut turns = 1;
     loop {
@@ -2867,7 +2868,7 @@ fn a_long_transfer_lets_others_have_their_turn_and_moves_all() {
     let mut process = with_large(&mut host);
     let fd = opened(&mut process, &mut host, "/tmp/long");
     let all = LARGE as i64;
-    // One range, and ranges of which none ends where a step does.
+    // One range; then several ranges, none of which ends where a step does.
     let entry = registers(nr::write, &[fd, AT, LARGE]);
     assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
     let ranges = [
@@ -2894,7 +2895,7 @@ fn a_long_transfer_lets_others_have_their_turn_and_moves_all() {
         }
         assert!(contents == pattern());
     }
-    // Back: from an offset, and into ranges; the end of the file ends the call.
+    // Reading back: from an offset, and into several ranges. The end of the file ends the call.
     let back = AT + LARGE;
     let clear = vec![0; LARGE as usize];
     let entry = registers(nr::pread64, &[fd, back, LARGE, LARGE]);
@@ -2925,7 +2926,7 @@ fn a_long_transfer_lets_others_have_their_turn_and_moves_all() {
     let entry = registers(nr::pread64, &[to, back, LARGE, 0]);
     assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
     assert!(read_back(&mut host, back) == pattern());
-    // What is there at once, however much is asked for.
+    // Sources that never wait are read in steps, too.
     let zero = opened(&mut process, &mut host, "/dev/zero");
     let entry = registers(nr::read, &[zero, back, LARGE]);
     assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
@@ -2933,7 +2934,7 @@ fn a_long_transfer_lets_others_have_their_turn_and_moves_all() {
     let entry = registers(nr::getrandom, &[back, LARGE, 0]);
     assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 64));
     assert!(read_back(&mut host, back).iter().all(|byte| *byte == 4));
-    // Memory that is not there ends the call where it is.
+    // The call ends where memory is not mapped.
     let entry = registers(nr::pread64, &[fd, AT + 2 * LARGE - (3 << 19), LARGE, 0]);
     assert_eq!(in_turns(&mut process, &mut host, &entry), (3 << 19, 2));
     let entry = registers(nr::pread64, &[fd, AT + 2 * LARGE, LARGE, 0]);
@@ -2976,7 +2977,7 @@ fn a_long_transfer_goes_on_after_a_restore_and_ends_early_for_a_signal() {
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert_eq!(in_turns(&mut again, &mut host, &entry), (LARGE as i64, 3));
     assert_eq!(again.files().get(fd as u32).unwrap().offset, LARGE);
-    // The thread of the first one is stopped at the instruction, for a signal that it ignores, and for one that has a
+    // The original's thread is stopped at the `syscall` instruction: for a signal that it ignores, and for one with a
     // handler.
     let One { task, system } = &mut process;
     let outcome = emulate::interrupt(task, system, &mut host, &entry);
@@ -3002,7 +3003,7 @@ fn a_long_transfer_goes_on_after_a_restore_and_ends_early_for_a_signal() {
     };
     assert_eq!(registers.rip, 0x5000);
     assert!(task.wait.is_none());
-    // What the handler returns to is the end of the call, which has moved a part.
+    // The handler returns to the end of the call, which has moved a part.
     let words = frame(&mut host, &registers);
     assert!(
         words.contains(&(entry.rip + 2)) && words.contains(&emulate::STEP),
@@ -3010,7 +3011,7 @@ fn a_long_transfer_goes_on_after_a_restore_and_ends_early_for_a_signal() {
     );
 }
 
-/// What lies on the stack of a thread whose handler begins: the frame of a signal, in words, and what is above.
+/// Words on the stack of a thread at the beginning of a handler: the signal frame, and what is above it.
 fn frame(host: &mut Fake, registers: &Registers) -> Vec<u64> {
     let mut frame = [0; 1024];
     host.read_memory(registers.rsp, &mut frame).unwrap();
@@ -3021,7 +3022,7 @@ fn frame(host: &mut Fake, registers: &Registers) -> Vec<u64> {
 }
 
 impl One {
-    /// What a call of another thread returns, which leaves the one that is in the middle of one as it is.
+    /// The result of a call of another thread, made while the task is in the middle of a call.
     fn result_beside(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
         let wait = self.task.wait;
         let result = self.result(host, number, arguments);
@@ -3030,7 +3031,7 @@ impl One {
     }
 }
 
-/// A text as a program reads it, `size` bytes at a time, with something done in between.
+/// Reads a text as a program does, `size` bytes at a time, and calls `between` after each read.
 fn text(
     process: &mut One,
     host: &mut Fake,
@@ -3070,7 +3071,7 @@ fn a_text_is_one_text_however_it_is_read() {
     for size in [1, 7, 100, 5000] {
         assert!(text(&mut process, &mut host, maps, size, |_, _| {}) == whole);
     }
-    // A line is that of the area as it was when it was begun.
+    // A line shows the area as it was when the line was begun.
     let mut prot = 0;
     let changed = text(&mut process, &mut host, maps, 3, |process, host| {
         prot = (prot + 1) % 8;
@@ -3089,7 +3090,7 @@ fn a_text_is_one_text_however_it_is_read() {
         );
         last = end;
     }
-    // From another place, as `pread` reads it.
+    // From any offset, as with `pread`.
     host.write_memory(0x10_0000, b"/proc/self/maps\0").unwrap();
     let fd = process.result(&mut host, nr::open, &[0x10_0000, 0, 0]) as u64;
     let whole = text(&mut process, &mut host, maps, 1 << 12, |_, _| {});
@@ -3108,12 +3109,12 @@ fn a_text_is_one_text_however_it_is_read() {
         host.read_memory(0x10_1000, &mut bytes).unwrap();
         assert_eq!(bytes, expected);
     }
-    // A short one is as it was when it was begun.
+    // A short text stays as it was when its first bytes were read.
     let uptime = text(&mut process, &mut host, "/proc/uptime", 1, |_, host| {
         host.now += 7_777_777_777;
     });
     assert_eq!(uptime, "0.00 0.00\n");
-    // The arguments are read where the program has them.
+    // The arguments are read from the program's memory.
     host.write_memory(AT + LARGE, b"thing\0with\0arguments\0")
         .unwrap();
     process.memory().args = (AT + LARGE, 21);
@@ -3138,7 +3139,7 @@ fn a_text_is_one_text_however_it_is_read() {
     assert_eq!(arguments, "");
 }
 
-/// However long a text is, open descriptions of it are as small as any.
+/// However long a text is, a description of it stays small.
 #[test]
 fn open_texts_keep_little() {
     let mut host = Fake::new();
@@ -3161,13 +3162,13 @@ fn open_texts_keep_little() {
 }
 
 impl One {
-    /// Makes a call once.
+    /// Makes one attempt of a call.
     fn attempt(&mut self, host: &mut Fake, registers: &Registers) -> Outcome {
         emulate::call(&mut self.task, &mut self.system, host, registers)
     }
 }
 
-/// A file of [`LARGE`] bytes that is open, and a call that maps it.
+/// A process, an open file of [`LARGE`] bytes, and a call that maps the file.
 fn that_maps(host: &mut Fake) -> (One, u64, Registers) {
     let mut process = with_large(host);
     let fd = opened(&mut process, host, "/tmp/long");
@@ -3178,7 +3179,7 @@ fn that_maps(host: &mut Fake) -> (One, u64, Registers) {
     (process, fd, entry)
 }
 
-/// Makes a call that loads, as often as it takes: what it returns, and how many attempts that took.
+/// Makes a call that loads a file until it is complete. Returns its result, and how many attempts it took.
 fn loaded(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
     for turns in 1.. {
         match process.attempt(host, entry) {
@@ -3193,7 +3194,7 @@ fn loaded(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
     unreachable!()
 }
 
-/// Nothing is kept free for a mapping, and no page of it is there.
+/// Asserts that no area is reserved for loading, and that no page exists outside of areas.
 fn nothing_is_kept(process: &One, host: &Fake) {
     let memory = process.memory();
     assert!(!memory.areas.list().iter().any(|area| area.is_loading()));
@@ -3215,9 +3216,9 @@ fn a_file_is_mapped_in_turns_and_seen_as_a_whole() {
     };
     let (start, end) = kept(&process).unwrap();
     assert_eq!(end - start, LARGE);
-    // Nobody sees it, or changes what it is to become.
+    // Other calls cannot use or change the area while it is being loaded.
     assert!(!process.memory().areas.allows(start, PAGE, 0));
-    // A signal with a handler waits for the end of the call.
+    // The handler of a signal waits for the end of the call.
     process
         .task
         .signals
@@ -3233,7 +3234,7 @@ fn a_file_is_mapped_in_turns_and_seen_as_a_whole() {
     );
     assert!(read_back(&mut host, start) == pattern());
     nothing_is_kept(&process, &host);
-    // In place of something, behind the end of the file, of nothing.
+    // In place of a mapping, and beyond the end of the file, where it is zero.
     let fixed = u64::from(linux::MAP_PRIVATE | linux::MAP_FIXED);
     let entry = registers(nr::mmap, &[start, LARGE, 1, fixed, fd, LARGE - 2 * PAGE]);
     assert_eq!(loaded(&mut process, &mut host, &entry), (start as i64, 1));
@@ -3252,16 +3253,16 @@ fn a_mapping_that_is_not_complete_leaves_nothing() {
         assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
         (host, process, entry)
     };
-    // Another call, as after a handler, or when a debugger has set registers.
+    // Another call is made, as after a handler, or when a debugger has set registers.
     let (mut host, mut process, _) = begun();
     assert!(process.result(&mut host, nr::getpid, &[]) > 0);
     nothing_is_kept(&process, &host);
-    // The descriptor is another one's meanwhile, or is closed.
+    // The descriptor has been closed meanwhile.
     let (mut host, mut process, entry) = begun();
     process.close_all(&mut host);
     assert_eq!(loaded(&mut process, &mut host, &entry), (-9, 1));
     nothing_is_kept(&process, &host);
-    // An image has what was loaded, and not how far: there it begins again.
+    // An image has the reserved area, but not how much was loaded: there loading begins again.
     let (mut host, process, entry) = begun();
     let saved = process.save(&mut host).unwrap();
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
@@ -3270,7 +3271,7 @@ fn a_mapping_that_is_not_complete_leaves_nothing() {
     assert_eq!(turns, 4);
     assert!(read_back(&mut host, start as u64) == pattern());
     nothing_is_kept(&again, &host);
-    // What others of the process put there stays.
+    // What other threads map in the reserved area stays.
     let (mut host, mut process, entry) = begun();
     let end = MMAP_TOP;
     let start = end - LARGE;
@@ -3293,7 +3294,7 @@ fn a_mapping_that_is_not_complete_leaves_nothing() {
     assert!(process.memory().areas.is_free(start, start + PAGE));
     assert!(process.memory().areas.allows(start + PAGE, LARGE - PAGE, 3));
     nothing_is_kept(&process, &host);
-    // Nothing holds up a signal that ends it.
+    // Loading does not delay a signal that ends the process.
     let (mut host, mut process, entry) = begun();
     process.task.signals.post(
         &process.task.shares.actions.borrow(),
@@ -3305,7 +3306,7 @@ fn a_mapping_that_is_not_complete_leaves_nothing() {
     nothing_is_kept(&process, &host);
 }
 
-/// A program with this many bytes of its own, which calls would be found to have changed.
+/// A program with [`LARGE`] bytes of its own, whose pattern shows any change.
 fn long_elf() -> Vec<u8> {
     let mut elf = tiny_elf();
     elf.extend_from_slice(&pattern());
@@ -3315,7 +3316,7 @@ fn long_elf() -> Vec<u8> {
     elf
 }
 
-/// Makes `execve` until the program is there: after how many turns.
+/// Makes `execve` until the program is loaded. Returns how many turns that took.
 fn until_executed(
     process: &mut One,
     host: &mut Fake,
@@ -3343,7 +3344,7 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
         .unwrap();
     let entry = registers(nr::execve, &[0x10_0000, 0x10_0800, 0]);
     let areas = process.memory().areas.clone();
-    // Given up: by another call, and by an image.
+    // Loading is given up: by another call, and in an image.
     for _ in 0..2 {
         for _ in 0..3 {
             assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
@@ -3361,7 +3362,7 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
         again.close_all(&mut host);
     }
     let (prepared, turns) = until_executed(&mut process, &mut host, &entry);
-    // One to look at it, and one for each step but the last one, which is a short one.
+    // One turn to check the file, and one for each step except the last, which is short.
     assert_eq!(turns, 5);
     assert!(process.memory().areas == areas && read_back(&mut host, AT) == pattern());
     let One { task, system } = &mut process;
@@ -3377,13 +3378,13 @@ fn a_long_program_is_loaded_beside_the_one_that_calls() {
     let at = process.memory().args.0;
     host.read_memory(at, &mut argument).unwrap();
     assert_eq!(&argument, b"/tmp/program\0");
-    // What is executed stays open.
+    // The executed file stays open.
     assert_eq!(host.opens, open_before + 1);
     host.agrees_with(&process.memory().areas);
     assert!(host.staged.is_none());
 }
 
-/// More strings than are read at once, for `execve` of this path: the call, and how long they are.
+/// A call of `execve` for this path with more strings than are read in one step, and the strings' length in bytes.
 fn many_strings(process: &mut One, host: &mut Fake, path: &[u8]) -> (Registers, u64) {
     const STRINGS: u64 = 5_000;
     assert!(process.memory().areas.allows(AT, LARGE, READ));
@@ -3411,7 +3412,7 @@ fn a_long_list_of_arguments_is_read_in_turns() {
         assert_eq!(loaded(&mut process, &mut host, &entry), (-2, 1));
         let (entry, length) = many_strings(&mut process, &mut host, b"/tmp/program\0");
         assert!(matches!(process.attempt(&mut host, &entry), Outcome::Turn));
-        // Another call gives them up.
+        // Another call drops the strings that were read.
         assert!(process.result(&mut host, nr::getpid, &[]) > 0);
         assert!(process.task.loading.is_none());
         host.late = is_late.then(Late::new);
@@ -3436,8 +3437,8 @@ fn a_long_list_of_arguments_is_read_in_turns() {
     }
 }
 
-/// A program that is started for the third time is not read any more; whatever the ones before have done to their
-/// memories, it has what its file has, and if that was changed it is read.
+/// A program that is started for the third time is copied from a template and not read again. Whatever earlier runs
+/// have done to their memories, it has the contents of its file; if that was changed it is read again.
 #[test]
 fn what_is_started_again_is_a_copy() {
     let mut host = Fake::new();
@@ -3494,7 +3495,7 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
     );
     close(&mut process, &mut host, again);
     assert_eq!((host.opens, process.system.busy.counts()), before);
-    // While it is loaded it is executed already.
+    // The file counts as executed while it is being loaded.
     assert!(matches!(process.attempt(&mut host, &execve), Outcome::Turn));
     let loading = process.task.loading.take();
     for flags in [linux::O_WRONLY, linux::O_RDWR, linux::O_TRUNC] {
@@ -3516,11 +3517,11 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
     assert_eq!(process.system.busy.counts(), (1, before.1 .1));
     let ino = process.memory().executed.as_ref().unwrap().ino();
     assert!(process.system.busy.is_executed(ino));
-    // The restored one executes it, too, and who has a copy of a memory.
+    // A restored process executes the file, too, and so does a copy of its memory.
     let saved = process.save(&mut host).unwrap();
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert!(again.system.busy.is_executed(ino));
-    // The name of the file, where it stays readable.
+    // The name of the file, at a place that the program has mapped.
     let name = 0x40_0000 + 128;
     host.write_memory(name, b"/tmp/program\0").unwrap();
     let copy = crate::process::copied(&again.task.shares.memory);
@@ -3530,7 +3531,7 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
     drop(copy);
     assert!(!again.system.busy.is_executed(ino) && again.system.busy.is_due());
     again.system.settle_executed(&mut host);
-    // Where it is not there any more it runs all the same.
+    // If the file is gone at the restore, the program still runs.
     assert_eq!(process.result(&mut host, nr::unlink, &[name]), 0);
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert_eq!(again.system.busy.counts().0, 0);
@@ -3538,6 +3539,6 @@ fn what_is_executed_is_not_written_and_what_is_written_not_executed() {
     process.close_all(&mut host);
     process.task.shares.memory = Default::default();
     process.system.settle_executed(&mut host);
-    // The file of the example was opened before that was counted.
+    // The example's file was opened without being counted, so closing it counts as -1.
     assert_eq!((host.opens, process.system.busy.counts()), (-1, (0, 0)));
 }
