@@ -90,7 +90,7 @@ pub enum Kind {
     },
     /// A device.
     Device(Device),
-    /// A text under `/proc`.
+    /// A text under `/proc` or `/sys`.
     Text(Box<Reading>),
     /// A directory under `/proc`, `/sys` or `/dev` that this server makes.
     Folder(Folder),
@@ -214,7 +214,7 @@ pub enum Counter {
     },
     /// A timerfd.
     Timer {
-        /// Its clock.
+        /// Its clock (`CLOCK_*`).
         clock: u32,
         /// When it expires next, on the process's clock.
         next: Option<u64>,

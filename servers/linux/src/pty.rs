@@ -62,9 +62,9 @@ pub struct Pty {
     pub window: [u8; 8],
     /// Whether the slave cannot be opened yet.
     pub is_locked: bool,
-    /// Open descriptions of each end.
+    /// Open descriptions of the master.
     pub masters: usize,
-    /// As `masters`.
+    /// Open descriptions of the slave.
     pub slaves: usize,
     /// Whether the slave was ever open.
     pub had_slave: bool,

@@ -10,8 +10,7 @@
 //! * [`trace`]: tasks that are stopped for their tracer;
 //! * [`native`]: native programs that Linux programs have started;
 //! * [`mod@debug`]: requests of a debugger; [`image`]: freezing, saving and rebuilding; [`info`]: what others hold and
-//!   see of
-//! processes.
+//!   see of processes.
 
 mod debug;
 mod due;

@@ -540,7 +540,7 @@ fn change(saved: &mut Saved, files: &mut Vec<(u64, SavedFile)>, forged: Forged) 
             saved.sockets[0].socket.ready.push_back(other);
         }
         Forged::ListenerOfDatagrams | Forged::ConnectionOfOtherFamily => {
-            // A new one that is open, and a connection at it.
+            // A new open socket, and a connection that waits at it.
             let (mut one, mut end) = (listener(saved, u64::MAX - 1), listener(saved, u64::MAX));
             end.socket.state = State::Connected;
             match forged {

@@ -256,7 +256,8 @@ impl Table {
         Ok((SHARED.into(), Vec::from([region.map_err(rt::error_of)?])))
     }
 
-    /// The living ones of the processes that are being saved. Drops those from the set that are not frozen any more.
+    /// The living ones of the processes that are being saved. Drops from the set those that are not frozen any more,
+    /// and those that have ended without a parent in the set.
     fn look_at_set(&self, saving: &mut Saving) -> Vec<Pid> {
         let mut living = Vec::new();
         saving.set.retain(|pid| match self.entries.get(pid) {

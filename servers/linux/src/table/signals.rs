@@ -220,7 +220,8 @@ impl Table {
         self.schedule_alarm(pid);
     }
 
-    /// Advances the timers of a process to `own_now`, and returns their signals.
+    /// Advances the timers of a process to `own_now`, and returns their signals. Those that begin again rest until
+    /// `pause`.
     fn ring_of(&mut self, pid: Pid, own_now: u64, pause: u64) -> Vec<Rung> {
         let mut timers = core::mem::take(&mut self.system.process(pid).timers);
         let rung = timers.ring(own_now, pause, |id, notice, overrun| {
