@@ -1,4 +1,4 @@
-//! Who watches files, with whatever in mind.
+//! Programs that watch files with inotify: what they are told, the bounds, saving and restoring.
 
 use super::*;
 use crate::inotify::CAPACITY;
@@ -9,7 +9,7 @@ const OTHER: u64 = 0x10_1000;
 const BUFFER: u64 = 0x10_2000;
 const ROOM: u64 = 0x1000;
 
-/// What a call returns that is told these paths.
+/// Writes the two paths to [`PATH`] and [`OTHER`], makes the call, and returns its result.
 fn with_paths(
     process: &mut One,
     host: &mut Fake,
@@ -24,7 +24,7 @@ fn with_paths(
     process.result(host, number, arguments)
 }
 
-/// An instance that does not wait, and a file or directory that it watches.
+/// Makes a nonblocking instance whose watch 1 is `path`, and returns its descriptor.
 fn watching(process: &mut One, host: &mut Fake, path: &str, asks: u32) -> u64 {
     let fd = process.result(host, nr::inotify_init1, &[0o4000]) as u64;
     let made = with_paths(
@@ -38,7 +38,7 @@ fn watching(process: &mut One, host: &mut Fake, path: &str, asks: u32) -> u64 {
     fd
 }
 
-/// What has happened: watch, mask and name.
+/// Reads all events that are queued: watch, mask and name of each.
 fn told(process: &mut One, host: &mut Fake, fd: u64) -> Vec<(i32, u32, String)> {
     let mut all = Vec::new();
     loop {
@@ -100,14 +100,14 @@ fn what_is_watched_and_by_how_many_has_an_end() {
         (full, 1024),
         "S4: files that a tree watches"
     );
-    // Three watch one file, which is open once.
+    // Three instances watch each file, which is open once.
     assert_eq!(host.opens - before, 342);
     process.close_all(&mut host);
     assert!(process.system.is_without_inotify());
     assert_eq!(host.opens, before - 1);
 }
 
-/// Much happens, and nobody reads.
+/// Many events that nobody reads fill bounded queues.
 #[test]
 fn what_is_not_read_has_an_end() {
     let mut host = Fake::new();
@@ -144,7 +144,7 @@ fn what_is_not_read_has_an_end() {
     );
     let all = told(&mut process, &mut host, fds[0]);
     assert_eq!(all.last().unwrap().1, linux::IN_Q_OVERFLOW);
-    // Memory that is out is no other thing.
+    // An event for which there is no memory is lost; the removal succeeds, and events before it stay.
     host.room = 10 << 10;
     make(&mut process, &mut host, "/tmp/d/x");
     host.room = 100;
@@ -163,7 +163,8 @@ fn what_is_not_read_has_an_end() {
     assert!(process.system.is_without_inotify());
 }
 
-/// What is removed while nobody is there to be told is told of at the restore, and what is there is watched again.
+/// A watched directory that is removed between the checkpoint and the restore is reported at the restore, and the other
+/// one is watched again.
 #[test]
 fn what_has_gone_meanwhile_is_told_of() {
     let mut host = Fake::new();
@@ -200,7 +201,7 @@ fn what_has_gone_meanwhile_is_told_of() {
         expected,
         "R1: a restored watch is told of what has gone"
     );
-    // Numbers go on.
+    // The next watch has the next number.
     make(&mut process, &mut host, "/tmp/f");
     assert_eq!(
         process.result(&mut host, nr::inotify_add_watch, &add),
@@ -211,8 +212,8 @@ fn what_has_gone_meanwhile_is_told_of() {
     assert_eq!(host.opens, before);
 }
 
-/// Whatever is watched, done to files and read in whatever order, saved or not: calls end, queues are bounded, and when
-/// all is closed nothing is left.
+/// Random watches, file operations, reads, saves and restores: every call ends, queues are bounded, and when all is
+/// closed nothing is left.
 #[test]
 fn wild_watches_of_files_end() {
     let mut restored = 0;
@@ -271,7 +272,7 @@ fn wild_watches_of_files_end() {
             }
             process.system.leave_queues(process.task.tid);
             if random.u32(..25) == 0 {
-                // What a removed directory was cannot be saved.
+                // Saving is refused while a removed directory is open.
                 let Ok(saved) = process.save(&mut host) else {
                     continue;
                 };
@@ -325,7 +326,8 @@ fn altered_parts_with_watches_are_refused_or_sound() {
     assert!(taken > 0);
 }
 
-/// Who removes a name waits for the disk before and after that, and others begin or cease to watch meanwhile: the name is removed once.
+/// A removal waits for the disk before and after it unlinks the name, and another task adds or removes a watch
+/// meanwhile: the name is removed once.
 #[test]
 fn what_is_removed_is_removed_once_whoever_watches_meanwhile() {
     for (begins, changes) in [(true, 1), (false, 1), (false, 2), (false, 3)] {

@@ -1,4 +1,4 @@
-//! Network interfaces: by `ioctl`, by netlink and in files, before a network that is played.
+//! Network interfaces by `ioctl`, by netlink and in files, against a simulated network.
 
 use super::*;
 use crate::interfaces::Interfaces;
@@ -36,7 +36,8 @@ fn machine(has_network: bool) -> (Fake, One) {
     (host, process)
 }
 
-/// Who has waited for the card takes the answer that came, whoever has asked again before he is made to look.
+/// A call that has waited for the card takes the answer that came, though another caller has asked again before it
+/// runs.
 #[test]
 fn nobody_asks_the_answer_away_from_others() {
     let (mut host, mut process) = machine(true);
@@ -55,7 +56,7 @@ fn nobody_asks_the_answer_away_from_others() {
 }
 
 impl One {
-    /// What the call returns, where the network's server tells of this card when it is asked.
+    /// The result of a call, where a request for the card is answered with `card()`. The call may ask once.
     fn told(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
         let registers = registers(number, arguments);
         let mut asked = 0;
@@ -79,7 +80,7 @@ impl One {
         }
     }
 
-    /// What an `ioctl` of an interface returns, and what stands behind the name then.
+    /// The result of an interface `ioctl`, and the 24 bytes that are behind the name afterwards.
     fn asked_of(&mut self, host: &mut Fake, fd: u64, what: u32, name: &str) -> (i64, Vec<u8>) {
         let raw = Writer::new().bytes(name.as_bytes()).pad_to(40).done();
         host.write_memory(REQUEST, &raw).unwrap();
@@ -108,14 +109,14 @@ impl One {
         self.result(host, nr::socket, &arguments) as u64
     }
 
-    /// Sends a request; what that returns.
+    /// Sends a request, and returns the result of `sendto`.
     fn requests(&mut self, host: &mut Fake, fd: u64, request: &[u8]) -> i64 {
         host.write_memory(BYTES, request).unwrap();
         let length = request.len() as u64;
         self.told(host, nr::sendto, &[fd, BYTES, length, 0, 0, 0])
     }
 
-    /// The next message: as it was received.
+    /// The next message as it is received, or the error.
     fn next_answer(&mut self, host: &mut Fake, fd: u64) -> Result<Vec<u8>, i64> {
         let length = self.result(host, nr::recvfrom, &[fd, BYTES, ROOM, 0, 0, 0]);
         if length < 0 {
@@ -126,7 +127,7 @@ impl One {
         Ok(bytes)
     }
 
-    /// The answers to a request: kinds and bodies, up to the end of them.
+    /// Sends a request and reads all answers: kind and body of each.
     fn answers(&mut self, host: &mut Fake, fd: u64, request: &[u8]) -> Vec<(u16, Vec<u8>)> {
         assert_eq!(self.requests(host, fd, request), request.len() as i64);
         let mut all = Vec::new();
@@ -158,7 +159,7 @@ const ROUTES: u16 = 26;
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
 
-/// The value of an attribute behind so many bytes.
+/// The value of the attribute `kind` in a body whose first `fixed` bytes are a header.
 fn value(body: &[u8], fixed: usize, kind: u16) -> Option<&[u8]> {
     let mut rest = &body[fixed..];
     while !rest.is_empty() {
@@ -218,7 +219,7 @@ fn interfaces_are_asked_for_by_ioctl() {
     assert_eq!(ask(0x8999, "lo").0, errno(ENOTTY));
     let wild = [fd, u64::from(ioctl::SIOCGIFMTU), 8];
     assert_eq!(process.told(&mut host, nr::ioctl, &wild), errno(EFAULT));
-    // Names by their numbers.
+    // Names of interfaces by their numbers.
     for (index, result) in [(1, 0), (2, 0), (3, errno(ENODEV)), (-1, errno(ENODEV))] {
         let raw = Writer::new().pad_to(16).u32(index as u32).pad_to(40).done();
         host.write_memory(REQUEST, &raw).unwrap();
@@ -290,7 +291,7 @@ fn netlink_tells_of_all_that_there_is() {
     assert_eq!(value(&main[1].1, 12, 1), Some(&[10, 0, 2, 0][..]));
 }
 
-/// One interface, one way, what there is not, and what nobody may.
+/// Requests for one interface or one route, for what does not exist, and for what no program may do.
 #[test]
 fn netlink_answers_single_requests_and_refuses_others() {
     let (mut host, mut process) = machine(true);
@@ -344,7 +345,7 @@ fn netlink_answers_single_requests_and_refuses_others() {
         assert_eq!((*kind, code), (ERROR, -error.0), "{rule}: {asked:?}");
         assert_eq!(body[4..], asked, "with the request");
     }
-    // What is done is acknowledged if that was asked for; what is no request is not answered.
+    // A request that succeeds is acknowledged if it asks for that; bytes that are no request have no answer.
     let answers = process.answers(&mut host, fd, &[numbered(1), vec![0; 3]].concat());
     assert_eq!(answers.len(), 1);
     let mut acknowledged = numbered(1);
@@ -364,7 +365,7 @@ fn netlink_answers_single_requests_and_refuses_others() {
     }
 }
 
-/// As glibc and `ip` use a socket: names, a look at what has come before it is taken, several requests at once.
+/// As glibc and `ip` use a socket: addresses, peeking at a message before it is received, several requests at once.
 #[test]
 fn netlink_sockets_have_numbers_and_are_looked_into() {
     let (mut host, mut process) = machine(false);
@@ -402,7 +403,7 @@ fn netlink_sockets_have_numbers_and_are_looked_into() {
         process.result(&mut host, nr::bind, &[fd, ADDRESS, 11]),
         errno(EINVAL)
     );
-    // Without a network there is the loopback, and nobody is asked.
+    // Without a network there is the loopback interface only, and the network's server is not asked.
     let asked = request(LINK, DUMP, &[0; 16]);
     let both = [&asked[..], &request(ADDRESSES, DUMP, &[0; 8])].concat();
     assert_eq!(process.requests(&mut host, fd, &both), both.len() as i64);
@@ -411,7 +412,7 @@ fn netlink_sockets_have_numbers_and_are_looked_into() {
     assert_eq!(whole, first.len() as i64, "the whole length is told");
     let count = core::iter::from_fn(|| process.next_answer(&mut host, fd).ok()).count();
     assert_eq!(count, 3);
-    // To others nothing is sent, and no other protocol or call is there.
+    // Nothing can be sent to other sockets, and other protocols and calls are refused.
     host.write_memory(ADDRESS, &name(own, 0)).unwrap();
     let sent = process.result(&mut host, nr::sendto, &[fd, BYTES, 16, 0, ADDRESS, 12]);
     assert_eq!(sent, errno(ECONNREFUSED));
@@ -435,7 +436,7 @@ fn netlink_sockets_have_numbers_and_are_looked_into() {
     assert!(far == errno(EMSGSIZE) || far == errno(EFAULT));
 }
 
-/// Who asks and never reads fills a queue, and is told so.
+/// A program that asks and never reads fills its queue, and is told so (`ENOBUFS`).
 #[test]
 fn answers_of_netlink_are_bounded() {
     let (mut host, mut process) = machine(false);
@@ -516,7 +517,7 @@ fn interfaces_are_found_in_files() {
     assert_eq!(counters.lines().count(), 3);
 }
 
-/// A socket with answers that nobody has read yet is in an image.
+/// A checkpoint image has a netlink socket with the answers that were not read.
 #[test]
 fn netlink_sockets_are_saved() {
     let (mut host, mut process) = machine(false);
@@ -536,7 +537,7 @@ fn netlink_sockets_are_saved() {
     assert_eq!(names, [Name::Number(process.task.number, 0)]);
 }
 
-/// Whatever the network's server says of addresses, there are ways.
+/// Any addresses that the network's server reports have routes, without a panic.
 #[test]
 fn ways_are_of_any_addresses() {
     for bits in [0, 1, 31, 32, 33, 64, 127, 128, 255] {

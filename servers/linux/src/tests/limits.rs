@@ -13,7 +13,7 @@ fn set(process: &mut One, host: &mut Fake, which: u32, (soft, hard): (u64, u64))
     process.result(host, nr::setrlimit, &[u64::from(which), LIMIT])
 }
 
-/// The lowest address of a stack that reaches up to its end.
+/// The lowest address of the stack's area; [`STACK_TOP`] if there is none.
 fn bottom(process: &One) -> u64 {
     let memory = process.memory();
     let areas = memory.areas.list().iter();
@@ -45,7 +45,7 @@ fn a_stack_reaches_as_far_down_as_it_may() {
     assert_eq!(fit(4 * MB, top), 4 * MB);
     assert_eq!(fit(MB + 1, top), MB);
     assert_eq!(fit(16 * MB, top), 16 * MB);
-    // What is used stays, and all of it where others run.
+    // The part in use stays; all of it does if the stack pointer is elsewhere, as on another thread's stack.
     assert_eq!(fit(MB, STACK_TOP - 3 * MB + 128), 3 * MB);
     assert_eq!(fit(MB, 0x10_3000), 3 * MB);
     for rsp in [0, 1, 127, u64::MAX, STACK_TOP + 128] {
@@ -54,7 +54,7 @@ fn a_stack_reaches_as_far_down_as_it_may() {
     assert_eq!(fit(0, top), 4096);
     assert_eq!(fit(u64::MAX, top), MOST_STACK);
     assert_eq!(stack_start(u64::MAX, STACK_TOP), STACK_TOP - MOST_STACK);
-    // Something is in the way.
+    // Another mapping is in the way.
     assert_eq!(fit(MB, top), MB);
     let (from, to) = (STACK_TOP - 2 * MB, STACK_TOP - 2 * MB + PAGE);
     let with = Some((READ, Kind::Anonymous));
@@ -67,7 +67,7 @@ fn a_stack_reaches_as_far_down_as_it_may() {
     assert_eq!(fit(8 * MB), 2 * MB - PAGE);
 }
 
-/// Whoever has had what it may have of the processor is told each second, and ended at last.
+/// A process that has used its processor time gets `SIGXCPU` each second, and `SIGKILL` at the hard limit.
 #[test]
 fn processor_time_has_an_end() {
     const SECOND: u64 = 1_000_000_000;
@@ -91,7 +91,7 @@ fn processor_time_has_an_end() {
     assert_eq!(after(2 * SECOND), (Some(0), Some(sig::XCPU)));
     assert_eq!(after(3 * SECOND), (Some(0), Some(sig::KILL)));
     assert_eq!(after(u64::MAX), (Some(0), Some(sig::KILL)));
-    // A child has the limit, and time of its own.
+    // A child has the limit, and begins with no time used.
     let child = system.fork(pid, sig::CHLD).unwrap();
     assert_eq!(system.take_timers(), [child]);
     assert_eq!(system.work_left(child, 0), Some(3 * SECOND));
@@ -115,7 +115,7 @@ fn limits_of_an_image_make_sense() {
     assert!(!process.has_sound_limits());
 }
 
-/// A file that may be no longer is not written to, and its writer is told.
+/// A file that is as long as the limit allows is not written to, and the writer gets `SIGXFSZ`.
 #[test]
 fn a_file_has_an_end() {
     let mut host = Fake::new();
@@ -151,7 +151,7 @@ fn a_file_has_an_end() {
     assert!(!is_told(&mut process));
 }
 
-/// What is kept of the names that files have lost has an end, and goes with those who have the files.
+/// The record of the names that open files have lost is bounded, and ends when the files are closed.
 #[test]
 fn lost_names_have_an_end() {
     let mut busy = crate::busy::Busy::default();

@@ -1,4 +1,4 @@
-//! What `/proc` tells of memory: what is mapped, the memory itself, and descriptors.
+//! What `/proc` tells of memory and descriptors: `maps`, `mem`, `auxv` and `fdinfo`.
 
 use super::*;
 use crate::process::{Mapped, MAX_FDS};
@@ -25,13 +25,13 @@ fn file(one: &mut One, host: &mut Fake, path: &str) -> u64 {
     fd
 }
 
-/// Maps `pages` of a file that is open: where.
+/// Maps `pages` of an open file, and returns the address.
 fn map(one: &mut One, host: &mut Fake, fd: u64, pages: u64, flags: u64, offset: u64) -> u64 {
     let at = one.result(host, nr::mmap, &[0, pages * PAGE, 1, flags, fd, offset]);
     u64::try_from(at).expect("a mapping")
 }
 
-/// The line about an address: rights, offset, device and number, name.
+/// The line of a `maps` file about an address, behind the range: rights, offset, device, file number, name.
 fn line(one: &mut One, host: &mut Fake, path: &str, at: u64) -> String {
     let all = text(one, host, path, 1000, |_, _| {});
     let is_in = |line: &&str| {
@@ -64,7 +64,7 @@ fn maps_name_the_files_that_are_mapped() {
     let fd = file(&mut process, &mut host, "/tmp/library");
     let ino = number_of(&process, fd);
     let at = map(&mut process, &mut host, fd, 3, PRIVATE, PAGE);
-    // Cut into pieces each says where it begins.
+    // Each piece of a mapping that was cut shows its own offset.
     let protect = [at + PAGE, PAGE, 3];
     assert_eq!(process.result(&mut host, nr::mprotect, &protect), 0);
     for (page, rights) in [(0, "r--p"), (1, "rw-p"), (2, "r--p")] {
@@ -75,7 +75,7 @@ fn maps_name_the_files_that_are_mapped() {
         let found = line(&mut process, &mut host, OWN, at + page * PAGE);
         assert_eq!(found, expected);
     }
-    // A mapping that is moved is still of the same place.
+    // A mapping that is moved still shows the same part of the file.
     let free = at - 20 * PAGE;
     let flags = u64::from(linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED);
     let moved = [at + 2 * PAGE, PAGE, PAGE, flags, free];
@@ -88,7 +88,7 @@ fn maps_name_the_files_that_are_mapped() {
         found, moved,
         "the place in the file of a mapping that was moved"
     );
-    // Beside it comes what is behind it in the file, and then something else.
+    // A mapping that continues the one before it in the file is joined with it, others are not.
     for (page, offset) in [(1, 0), (2, PAGE), (3, 0)] {
         let arguments = [free + page * PAGE, PAGE, 1, PRIVATE | FIXED, fd, offset];
         assert!(process.result(&mut host, nr::mmap, &arguments) > 0);
@@ -96,7 +96,7 @@ fn maps_name_the_files_that_are_mapped() {
     let areas = process.memory().areas.clone();
     let area = *areas.find(free + PAGE).unwrap();
     assert_eq!((area.start, area.end), (free + PAGE, free + 3 * PAGE));
-    // Shared ones say it, whether they are one or a copy.
+    // Shared mappings show `s`, those of a file and anonymous ones.
     let shared = map(&mut process, &mut host, fd, 1, SHARED, 2 * PAGE);
     let found = line(&mut process, &mut host, OWN, shared);
     assert_eq!(found, there("r--s", 2 * PAGE, "/tmp/library"));
@@ -112,7 +112,7 @@ fn maps_name_the_files_that_are_mapped() {
     let nobody = process.result(&mut host, nr::mmap, &anonymous) as u64;
     let found = line(&mut process, &mut host, OWN, nobody);
     assert!(found.starts_with("rw-s 00000000 00:01 ") && found.ends_with(" /dev/zero (deleted)"));
-    // A file that is not what has the name any more; the numbers of its place stay.
+    // Another file takes the name: mappings of the old one are shown as deleted, and keep their numbers.
     let other = file(&mut process, &mut host, "/tmp/other");
     renames(&mut process, &mut host, "/tmp/other", "/tmp/library");
     let found = line(&mut process, &mut host, OWN, at);
@@ -127,14 +127,14 @@ fn maps_name_the_files_that_are_mapped() {
         there("r--p", PAGE, "/tmp/library (deleted)"),
         "two of one name"
     );
-    // Names are in one line.
+    // A newline in a name is escaped.
     let fed = file(&mut process, &mut host, "/tmp/a\nb");
     let fed_at = map(&mut process, &mut host, fed, 1, PRIVATE, 0);
     assert!(line(&mut process, &mut host, OWN, fed_at).ends_with(" /tmp/a\\012b"));
     for fd in [fd, reads, other, fed] {
         assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
     }
-    // Who is restored knows the names. (There is no object in this image.)
+    // A restored process has the names. (There is no memory object in this image.)
     for shared in [shared, nobody] {
         assert_eq!(process.result(&mut host, nr::munmap, &[shared, PAGE]), 0);
     }
@@ -168,7 +168,7 @@ fn a_program_and_what_it_has_beside_its_file_are_told_apart() {
     let ino = process.memory().executed.as_ref().unwrap().ino();
     let found = line(&mut process, &mut host, OWN, 0x40_0000);
     assert_eq!(found, format!("r-xp 00000000 00:14 {ino} /tmp/program"));
-    // Pages behind the bytes of the file.
+    // The pages behind the bytes of the file have no name.
     assert_eq!(
         line(&mut process, &mut host, OWN, 0x40_1000),
         "r-xp 00000000 00:00 0"
@@ -187,7 +187,7 @@ fn a_program_and_what_it_has_beside_its_file_are_told_apart() {
         line(&mut process, &mut host, OWN, top - 1),
         "rw-p 00000000 00:00 0 [stack]"
     );
-    // Of the stack the part where it began is called so.
+    // Only the part of the stack at its top is called `[stack]`.
     let protect = [top - 100 * PAGE, PAGE, 1];
     assert_eq!(process.result(&mut host, nr::mprotect, &protect), 0);
     let found = line(&mut process, &mut host, OWN, top - 100 * PAGE);
@@ -196,7 +196,7 @@ fn a_program_and_what_it_has_beside_its_file_are_told_apart() {
         line(&mut process, &mut host, OWN, top - 1),
         "rw-p 00000000 00:00 0 [stack]"
     );
-    // The auxiliary vector is where the program has it: as many words as up to its end.
+    // `auxv` shows the auxiliary vector in the program's memory, up to its end.
     let fd = open(&mut process, &mut host, "/proc/self/auxv", 0) as u64;
     let got = process.result(&mut host, nr::read, &[fd, INTO, 1000]);
     let mut words = vec![0; usize::try_from(got).unwrap()];
@@ -209,7 +209,7 @@ fn a_program_and_what_it_has_beside_its_file_are_told_apart() {
     assert_eq!(pairs.last().unwrap(), &[0, 0]);
     assert!(pairs.contains(&&[u64::from(linux_raw_sys::auxvec::AT_ENTRY), 0x40_0078][..]));
     assert!(pairs[..pairs.len() - 1].iter().all(|pair| pair[0] != 0));
-    // Wherever the arguments were said to be.
+    // With `args` at any other place `auxv` is empty.
     for at in [0, 5, 200, PAGE, crate::memory::END, u64::MAX] {
         process.memory().args = (at, 3);
         let got = process.result(&mut host, nr::pread64, &[fd, INTO, 1000, 0]);
@@ -217,7 +217,8 @@ fn a_program_and_what_it_has_beside_its_file_are_told_apart() {
     }
 }
 
-/// However many files a program maps, so many are known, and those that are mapped now before those that were.
+/// The number of mapped files that are remembered is bounded, and files that were unmapped are forgotten before those
+/// that are mapped.
 #[test]
 fn files_that_are_mapped_are_kept_in_bounded_memory() {
     const OWN: &str = "/proc/self/maps";
@@ -231,7 +232,7 @@ fn files_that_are_mapped_are_kept_in_bounded_memory() {
         assert!(line(&mut process, &mut host, OWN, at).ends_with(&name(n)));
         assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
         match first {
-            // The first one stays.
+            // The first file stays mapped.
             None => first = Some(at),
             Some(_) => assert_eq!(process.result(&mut host, nr::munmap, &[at, PAGE]), 0),
         }
@@ -258,7 +259,7 @@ fn files_that_are_mapped_are_kept_in_bounded_memory() {
         Mapped::MOST,
         "those that have room are named"
     );
-    // Of long names there are fewer, and one that is not mapped any more makes room.
+    // Fewer files with long names are remembered, and one that is unmapped makes room.
     let long = |n: usize| format!("/tmp/{}/{}{n:03}", "d".repeat(200), "f".repeat(200));
     let mut another = Fake::new();
     another.session.mkdir(0o755, &long(0)[..205]).unwrap();
@@ -284,12 +285,12 @@ fn files_that_are_mapped_are_kept_in_bounded_memory() {
     let at = map(&mut other, &mut another, fd, 1, PRIVATE, 0);
     assert!(line(&mut other, &mut another, OWN, at).ends_with(&long(most)));
     assert_eq!(other.memory().mapped.list().len(), most);
-    // An image has as many as there can be.
+    // An image with the most files is accepted.
     let saved = process.save(&mut host).unwrap();
     assert!(One::adopt(&saved, 0, &mut host).is_ok());
 }
 
-/// Reads from a descriptor at an address: how many bytes, or the error.
+/// Reads `length` bytes at the address `at` of a descriptor: the count, or the error.
 fn peek(one: &mut One, host: &mut Fake, fd: u64, at: u64, length: u64) -> i64 {
     one.result(host, nr::pread64, &[fd, INTO, length, at])
 }
@@ -311,7 +312,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
     let mut bytes = [0; 9];
     host.read_memory(INTO, &mut bytes).unwrap();
     assert_eq!(&bytes, b"something");
-    // Up to a hole, and not over it; what the program itself may not do does not matter.
+    // A read ends before a hole; the program's own access rights do not matter.
     assert_eq!(process.result(&mut host, nr::munmap, &[at + PAGE, PAGE]), 0);
     assert_eq!(process.result(&mut host, nr::mprotect, &[at, PAGE, 0]), 0);
     assert_eq!(
@@ -333,7 +334,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
         host.read_memory(write, &mut bytes).unwrap();
         assert_eq!(&bytes, b"new");
     }
-    // Where nothing is, and where nothing can be.
+    // Addresses where nothing is mapped, and where nothing can be.
     for nowhere in [
         0,
         8,
@@ -360,8 +361,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
             invalid
         );
     }
-    // An object of which the program may only read is not written to, and one of which it may do nothing is not
-    // reached.
+    // A memory object that the program may only read is not written to, and one that it may not access is not read.
     let shared = file(&mut process, &mut host, "/tmp/shared");
     let object = process.result(&mut host, nr::mmap, &[0, PAGE, 3, SHARED, shared, 0]) as u64;
     assert_eq!(
@@ -383,7 +383,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
         0
     );
     assert_eq!(peek(&mut process, &mut host, fd, object, 3), io);
-    // Much of it in turns, with the offset of the description.
+    // A long transfer is done in turns, from the offset of the description.
     let large = 3 << 20;
     let from = process.result(&mut host, nr::mmap, &[0, large, 3, anonymous, u64::MAX, 0]) as u64;
     let to = process.result(&mut host, nr::mmap, &[0, large, 3, anonymous, u64::MAX, 0]) as u64;
@@ -406,7 +406,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
         assert_eq!(&bytes, b"last");
     }
     assert_eq!(process.result(&mut host, nr::lseek, &[fd, 0, 2]), invalid);
-    // An image has it open. (There is no object in this one.)
+    // The descriptor is restored from an image. (There is no memory object in this one.)
     assert_eq!(process.result(&mut host, nr::munmap, &[object, PAGE]), 0);
     let saved = process.save(&mut host).unwrap();
     host.slots.clear();
@@ -414,7 +414,7 @@ fn the_memory_of_a_process_is_a_file_for_itself() {
     assert_eq!(peek(&mut restored, &mut host, fd, at, 3), 3);
 }
 
-/// The memory of another process is for who traces it, while it stands still.
+/// The memory of another process can be opened by its tracer, while that process is stopped.
 #[test]
 fn the_memory_of_others_is_for_their_tracers() {
     let mut host = Fake::new();
@@ -433,7 +433,7 @@ fn the_memory_of_others_is_for_their_tracers() {
         );
     }
     assert_eq!(open(&mut root, &mut host, "/proc/4711/mem", 0), none);
-    // Nor has it its parent's.
+    // Nor can the child open its parent's memory.
     host.write_memory(TEXT, format!("/proc/{}/mem\0", root.task.number).as_bytes())
         .unwrap();
     let opens = registers(nr::open, &[TEXT, 2]);
@@ -441,7 +441,7 @@ fn the_memory_of_others_is_for_their_tracers() {
         returns(&mut child, &mut root.system, &mut host, &opens),
         access
     );
-    // Nothing is said of its auxiliary vector.
+    // The child's auxiliary vector is shown as empty.
     let vector = open(&mut root, &mut host, &format!("/proc/{number}/auxv"), 0) as u64;
     assert_eq!(root.result(&mut host, nr::read, &[vector, INTO, 100]), 0);
     let trace = registers(nr::ptrace, &[0]);
@@ -462,7 +462,7 @@ fn the_memory_of_others_is_for_their_tracers() {
         root.result(&mut host, nr::pwrite64, &[fd, INTO, 8, TEXT]),
         8
     );
-    // The descriptor is of no use to others, and to the tracer when the child goes on.
+    // Once the tracer has detached, its descriptor is of no use.
     let detach = [17, u64::from(number), 0, 0];
     assert_eq!(root.result(&mut host, nr::ptrace, &detach), 0);
     assert_eq!(
@@ -475,7 +475,7 @@ fn the_memory_of_others_is_for_their_tracers() {
         permission
     );
     assert_eq!(peek(&mut root, &mut host, fd, TEXT, 0), 0);
-    // One that has ended has no memory.
+    // A process that has ended has no memory.
     let One { task: _, system } = &mut root;
     emulate::end(&mut child, system, &mut host, Status::Exited(0));
     drop(child);
@@ -486,7 +486,7 @@ fn the_memory_of_others_is_for_their_tracers() {
     );
 }
 
-/// What is said of a descriptor is also said by that very one.
+/// `fdinfo` describes a descriptor, also the one by which it is read.
 #[test]
 fn descriptors_are_told_of() {
     let mut host = Fake::new();
@@ -525,7 +525,7 @@ fn descriptors_are_told_of() {
     ] {
         assert_eq!(open(&mut process, &mut host, path, 0), none, "{path}");
     }
-    // It is closed meanwhile.
+    // The descriptor is closed between the opening and the reading of its `fdinfo`.
     let fd = open(&mut process, &mut host, "/tmp/one", 0) as u64;
     let told = open(
         &mut process,
@@ -540,7 +540,7 @@ fn descriptors_are_told_of() {
     );
 }
 
-/// Nobody would take a copied breakpoint out: where it is no debugger knows.
+/// A breakpoint does not move with its page: no debugger would know the new place, and nobody would remove it.
 #[test]
 fn what_moves_takes_no_breakpoint_along() {
     let mut host = Fake::new();

@@ -1,4 +1,4 @@
-//! What ordinary programs ask for beside reading and writing.
+//! Calls that ordinary programs make beside reading and writing.
 
 use super::*;
 use linux_raw_sys::ioctl;
@@ -7,7 +7,7 @@ use std::format;
 const TEXT: u64 = 0x10_0000;
 const INTO: u64 = 0x10_1000;
 
-/// A call on this path, with what follows it.
+/// A call whose first argument is this path, followed by `further`.
 fn on_path(one: &mut One, host: &mut Fake, number: u64, path: &str, further: &[u64]) -> i64 {
     let bytes = format!("{path}\0");
     host.write_memory(TEXT, bytes.as_bytes()).unwrap();
@@ -15,7 +15,7 @@ fn on_path(one: &mut One, host: &mut Fake, number: u64, path: &str, further: &[u
     one.result(host, number, &arguments)
 }
 
-/// Servers name who is to be told of what their descriptors do, and give up if that cannot be said.
+/// Servers set who gets the signals of their descriptors (`F_SETOWN`, `F_SETSIG`), and give up if that fails.
 #[test]
 fn who_is_told_of_a_descriptor_is_kept() {
     let mut host = Fake::new();
@@ -63,11 +63,11 @@ fn who_is_told_of_a_descriptor_is_kept() {
     let mut words = [0; 8];
     host.read_memory(INTO, &mut words).unwrap();
     assert_eq!(words[..4], [2, 0, 0, 0]);
-    // An image has that.
+    // An image has the owner and the signal.
     let saved = process.save(&mut host).unwrap();
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert_eq!(control(&mut again, &mut host, linux::F_GETSIG, 0), 40);
-    // What nobody could be told of is not believed.
+    // An owner of an unknown kind cannot be saved.
     process.files().fds[fd as u32]
         .description
         .borrow_mut()
@@ -78,7 +78,8 @@ fn who_is_told_of_a_descriptor_is_kept() {
     assert!(process.save(&mut host).is_err());
 }
 
-/// Symbolic links of the file system lead to names that it does not know, and so do ways through links of `/proc`.
+/// Symbolic links can lead to names that the file server does not know, as `/dev/stdout`, and paths can go through
+/// links of `/proc`.
 #[test]
 fn links_lead_to_names_that_are_no_files() {
     let mut host = Fake::new();
@@ -121,7 +122,7 @@ fn links_lead_to_names_that_are_no_files() {
         assert_eq!(u32::from_le_bytes(mode) & 0o170_000, 0o010_000, "{link}");
     }
     assert!(host.files.borrow_mut().stat("/dev/stdout", false).is_err());
-    // Others are what they were.
+    // Dangling and circular links, and `O_NOFOLLOW`, are as usual.
     let fd = on_path(&mut process, &mut host, nr::open, "/tmp/dangling", &[plain]);
     assert_eq!(fd, ENOENT.rax() as i64);
     let fd = on_path(
@@ -139,7 +140,7 @@ fn links_lead_to_names_that_are_no_files() {
     let refused = made | u64::from(open_flags::NOFOLLOW);
     let fd = on_path(&mut process, &mut host, nr::open, "/tmp/out", &[refused]);
     assert_eq!(fd, ELOOP.rax() as i64);
-    // Ways.
+    // Paths through links of `/proc` and `/dev/fd`.
     let directory = on_path(&mut process, &mut host, nr::open, "/tmp", &[0]);
     let number = process.task.number;
     for way in [
@@ -167,7 +168,7 @@ fn links_lead_to_names_that_are_no_files() {
     }
 }
 
-/// Who goes back to a place in an open directory finds the entries from there on.
+/// Seeking to a place in an open directory finds the entries from there on.
 #[test]
 fn a_place_in_a_directory_is_found_again() {
     const FILES: usize = 1_500;
@@ -184,7 +185,7 @@ fn a_place_in_a_directory_is_found_again() {
         host.session.close(ino).unwrap();
     }
     let fd = on_path(&mut process, &mut host, nr::open, "/tmp/many", &[0]) as u64;
-    // The names and the places behind them.
+    // The next entries, each with its name and the place behind it, and the number of turns.
     let list = |one: &mut One, host: &mut Fake| {
         let entry = registers(nr::getdents64, &[fd, INTO, 700]);
         let (got, turns) = loaded_in_turns(one, host, &entry);
@@ -231,7 +232,7 @@ fn a_place_in_a_directory_is_found_again() {
     assert!(list(&mut process, &mut host).0.is_empty());
 }
 
-/// Makes a call of which each attempt does a part: what it returns, and how many attempts that took.
+/// Makes a call that is done in turns: its result, and the number of attempts.
 fn loaded_in_turns(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
     for turns in 1.. {
         match process.attempt(host, entry) {
@@ -317,7 +318,7 @@ fn with_interpreter(path: &str) -> Vec<u8> {
     elf
 }
 
-/// An interpreter can say that it belongs where no program has room: it is moved, as any other, or refused.
+/// An interpreter's address can be where no program has room: it is moved, as any other, or refused.
 #[test]
 fn an_interpreter_can_be_at_any_address() {
     const TOP: u64 = crate::memory::MMAP_TOP;
@@ -354,7 +355,8 @@ fn an_interpreter_can_be_at_any_address() {
     }
 }
 
-/// Supervisors find what they look for by its name, which for a script is the script's.
+/// A supervisor finds a process by its name, which for a script is the script's; and a program without arguments gets
+/// one.
 #[test]
 fn a_script_has_its_own_name_and_everybody_has_an_argument() {
     let mut host = Fake::new();
@@ -427,7 +429,7 @@ fn a_far_place_in_maps_is_looked_for_in_turns() {
     assert_eq!(turns, 8, "of some 4,000 lines");
 }
 
-/// All that end with a process look at as many entries of their lists of locks as one thread may.
+/// Threads that end with their process share one bound of entries of their lists of robust locks.
 #[test]
 fn the_lists_of_those_that_end_together_have_one_bound() {
     use crate::calls::futex;
@@ -446,7 +448,7 @@ fn the_lists_of_those_that_end_together_have_one_bound() {
     assert_eq!(entries, 0);
 }
 
-/// Whatever the arguments are, a name in lists is short enough for an image.
+/// Whatever the arguments are, the title of a process is short enough for an image.
 #[test]
 fn a_title_is_not_too_long() {
     use crate::process::MAX_TITLE;
@@ -463,7 +465,7 @@ fn a_title_is_not_too_long() {
     );
 }
 
-/// A small file is not read as often as it has segments.
+/// Segments must not overlap, for a small file would be read as often as it has segments.
 #[test]
 fn segments_do_not_lie_upon_each_other() {
     let size = 0x8000u64;
@@ -488,7 +490,7 @@ fn segments_do_not_lie_upon_each_other() {
     }
 }
 
-/// Of many mapped files that are to be written back together each has a turn of its own.
+/// Many mapped files that are written back by one call have a turn each.
 #[test]
 fn many_files_are_written_back_in_turns() {
     const FILES: u64 = 6;
@@ -519,7 +521,7 @@ fn many_files_are_written_back_in_turns() {
     assert!(matches!(done, Outcome::Go { registers, .. } if registers.rax == 0));
 }
 
-/// Who waits until he can connect hears that there is more room where he waits.
+/// A second `listen` with a longer queue wakes a caller that waits to connect.
 #[test]
 fn a_longer_queue_wakes_who_waits_to_connect() {
     const NAME: u64 = 0x10_0000;
@@ -555,7 +557,7 @@ fn a_longer_queue_wakes_who_waits_to_connect() {
     );
 }
 
-/// A host with a disk, also one that answers late, and a file there that is open.
+/// A host with a disk, which answers late if `late`; a process; and its descriptor of a file on the disk.
 fn with_disk(late: bool) -> (Fake, One, u64) {
     let mut host = Fake::new();
     (host.disk, host.late) = (true, late.then(Late::new));
@@ -592,7 +594,7 @@ fn until_answered(one: &mut One, host: &mut Fake, number: u64, arguments: &[u64]
     panic!("it waits for ever");
 }
 
-/// A logger has its file open, and `sync` is asked for by somebody else who has none.
+/// `sync` and `syncfs` make durable what is open on the disk.
 #[test]
 fn sync_makes_durable_what_is_open_on_the_disk() {
     for late in [false, true] {
@@ -605,13 +607,13 @@ fn sync_makes_durable_what_is_open_on_the_disk() {
             0
         );
         assert_eq!(host.syncs, 2);
-        // What is in memory needs none.
+        // A file in memory needs no `sync`.
         assert_eq!(until_answered(&mut process, &mut host, nr::syncfs, &[4]), 0);
         let none = until_answered(&mut process, &mut host, nr::syncfs, &[999]);
         assert_eq!((none, host.syncs), (EBADF.rax() as i64, 2));
         assert_eq!(host.opens, opens, "the directory is closed again");
     }
-    // Only `syncfs` can say that it was not done; and without a disk there is nothing to do.
+    // Only `syncfs` reports a failure; without a disk there is nothing to do.
     let (mut host, mut process, fd) = with_disk(false);
     host.cannot_sync = true;
     assert_eq!(process.result(&mut host, nr::sync, &[]), 0);
@@ -625,7 +627,7 @@ fn sync_makes_durable_what_is_open_on_the_disk() {
     assert_eq!(host.syncs, 0);
 }
 
-/// Programs look whether there is room for what they want to write.
+/// `statfs` of a path on the disk reports the size and the free blocks of the disk.
 #[test]
 fn room_on_the_disk_is_told_of_the_disk() {
     let (mut host, mut process, fd) = with_disk(false);
@@ -654,7 +656,7 @@ fn room_on_the_disk_is_told_of_the_disk() {
     assert_eq!(told(&mut host)[0], 0x0102_1994);
 }
 
-/// What a program has set it is told again, its children have it, and an image.
+/// The nice value that a process has set is told again; children inherit it, and an image has it.
 #[test]
 fn how_nice_a_process_is_is_kept() {
     let mut host = Fake::new();
@@ -672,14 +674,14 @@ fn how_nice_a_process_is_is_kept() {
         assert_eq!(set(&mut process, &mut host, one, 0, nice), 0);
         assert_eq!(get(&mut process, &mut host, one, 0), kept);
     }
-    // One of its own, which begins as nice.
+    // A child begins with the nice value of its parent.
     assert!(process.result(&mut host, nr::fork, &[]) > 0);
     let child = child_of(&mut process, &mut host);
     let number = u64::from(child.number);
     assert_eq!(get(&mut process, &mut host, one, number), 7);
     assert_eq!(set(&mut process, &mut host, one, number, 3), 0);
     assert_eq!(get(&mut process, &mut host, one, 0), 7);
-    // Of several it is that of who has most.
+    // Of several processes the lowest value is told.
     for which in [group, user] {
         assert_eq!(get(&mut process, &mut host, which, 0), 3);
     }
@@ -694,7 +696,7 @@ fn how_nice_a_process_is_is_kept() {
     let words: Vec<&str> = text.split(' ').collect();
     assert_eq!(words[17..19], ["29", "9"], "{text}");
     process.result(&mut host, nr::close, &[fd as u64]);
-    // Nobody is there, and no such kind.
+    // There is no such process, group or user, and no such kind.
     let none = ESRCH.rax() as i64;
     assert_eq!(set(&mut process, &mut host, one, 4711, 0), none);
     for (which, result) in [
@@ -706,7 +708,7 @@ fn how_nice_a_process_is_is_kept() {
         let got = process.result(&mut host, nr::getpriority, &[which, 4711]);
         assert_eq!(got, result, "{which}");
     }
-    // Who is not root does not get nicer to itself, and not to others.
+    // A process that is not root can only make itself nicer, and cannot change others.
     process.system.process(process.task.pid).ids.uid = [1000; 3];
     let refused = EACCES.rax() as i64;
     assert_eq!(set(&mut process, &mut host, one, 0, 8), refused);
@@ -721,7 +723,7 @@ fn how_nice_a_process_is_is_kept() {
     assert_eq!(get(&mut again, &mut host, one, 0), -4);
 }
 
-/// In an image there was only the signal once.
+/// Old images have only the death signal in this word.
 #[test]
 fn what_a_process_chooses_is_read_from_old_images() {
     use crate::system::Chosen;
@@ -751,7 +753,7 @@ fn what_a_process_chooses_is_read_from_old_images() {
     assert_eq!(wrong, 5);
 }
 
-/// What a service manager needs: it is the parent of what its descendants leave behind, living or not.
+/// A subreaper, as service managers are, becomes the parent of its descendants' orphans, living or ended.
 #[test]
 fn orphans_come_to_who_has_chosen_that() {
     let option = u64::from(linux_raw_sys::prctl::PR_SET_CHILD_SUBREAPER);
@@ -765,7 +767,7 @@ fn orphans_come_to_who_has_chosen_that() {
         let mut told = [0; 4];
         host.read_memory(INTO, &mut told).unwrap();
         assert_eq!(told, [u8::from(adopts), 0, 0, 0]);
-        // A child, and of it one that lives and one that has ended.
+        // A child with two children: one lives, the other has ended.
         assert!(process.result(&mut host, nr::fork, &[]) > 0);
         let mut child = child_of(&mut process, &mut host);
         assert!(!process.system.find(child.pid).unwrap().chosen.adopts);
@@ -792,7 +794,7 @@ fn orphans_come_to_who_has_chosen_that() {
         let number = if adopts { process.task.number } else { 1 };
         assert_eq!(system.parent_number(living.pid), number);
         assert_eq!(system.take_gone().contains(&ended.pid), !adopts);
-        // Who was adopted is waited for as any other child.
+        // An adopted process is waited for as any other child.
         let over = call(&mut living, system, &mut host, &exit);
         assert!(matches!(over, Outcome::End(_)));
         let mut waited = Vec::new();
@@ -853,7 +855,7 @@ fn a_directory_is_entered_by_its_descriptor_s_name() {
     );
 }
 
-/// Who is not root any more owns what he makes, and only that.
+/// What a process makes belongs to its effective user and group; opening what exists does not change the owner.
 #[test]
 fn what_is_made_belongs_to_who_makes_it() {
     let mut host = Fake::new();
@@ -905,7 +907,7 @@ fn what_is_made_belongs_to_who_makes_it() {
     }
 }
 
-/// What programs ask about privileges, scheduling and clocks, and get from Linux as root and as another user.
+/// Capabilities, scheduling and clocks are told as Linux tells root and another user.
 #[test]
 fn privileges_and_ways_of_scheduling_are_told() {
     let mut host = Fake::new();
@@ -950,7 +952,7 @@ fn privileges_and_ways_of_scheduling_are_told() {
     assert_eq!(process.result(&mut host, nr::capget, &[TEXT, INTO]), 0);
     assert_eq!(told(&mut host), [0; 6]);
 
-    // There is one processor, which nobody can do without.
+    // There is one processor, which every mask must have.
     for (mask, expected) in [
         (1, 0),
         (3, 0),
@@ -995,7 +997,7 @@ fn privileges_and_ways_of_scheduling_are_told() {
     );
 }
 
-/// Nothing is shown as what follows in a file that is not.
+/// A mapping of a file does not grow by `mremap`: the new pages would not show what follows in the file.
 #[test]
 fn a_mapping_of_a_file_does_not_grow() {
     let mut host = Fake::new();
@@ -1028,7 +1030,7 @@ fn what_programs_look_up_is_there() {
         assert_eq!(process.result(host, nr::close, &[fd as u64]), 0);
         std::string::String::from_utf8(bytes).unwrap()
     };
-    // One boot has one identifier, also when what is random is another one.
+    // The identifier of a boot is made from its random bytes.
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
     let boot = text(&mut process, &mut host, BOOT);
     let known = process.system.boot.unwrap();
@@ -1047,7 +1049,7 @@ fn what_programs_look_up_is_there() {
     let counts = text(&mut process, &mut host, "/proc/vmstat");
     assert!(counts.starts_with("nr_free_pages ") && counts.contains("\npswpin 0\n"));
 
-    // Which file system shows what.
+    // The type of file system that `statfs` and `fstatfs` report.
     for (path, expected) in [
         ("/proc", 0x9fa0),
         ("/proc/self/status", 0x9fa0),
@@ -1069,7 +1071,7 @@ fn what_programs_look_up_is_there() {
         assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
     }
 
-    // A promise to gain nothing holds for children, and is told.
+    // `PR_SET_NO_NEW_PRIVS` holds for children, and is shown.
     let [set, get] = [
         linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS,
         linux_raw_sys::prctl::PR_GET_NO_NEW_PRIVS,
@@ -1090,7 +1092,7 @@ fn what_programs_look_up_is_there() {
     assert!(status(&mut process, &mut host).contains("\nCapEff:\t0000000000000000\n"));
 }
 
-/// A timer that should have begun keeps its rhythm, and what it has missed is counted.
+/// A timer whose first time has passed keeps its rhythm, and counts the times that it has missed.
 #[test]
 fn what_should_have_begun_keeps_its_rhythm() {
     let mut host = Fake::new();
@@ -1116,7 +1118,7 @@ fn what_should_have_begun_keeps_its_rhythm() {
     }
 }
 
-/// What programs ask that give up what root has: what they drop stays dropped, also for children, and is told.
+/// Capabilities that a program has dropped stay dropped, also for its children, and that is shown.
 #[test]
 fn what_is_dropped_stays_dropped() {
     use linux_raw_sys::prctl as of;
@@ -1162,7 +1164,7 @@ fn what_is_dropped_stays_dropped() {
     assert_eq!(process.result(&mut host, nr::prctl, &drop), forbidden);
 }
 
-/// A write that a limit cuts short is durable, and ends; so is one that a signal would cut short, and one by `sendfile`.
+/// A write that a limit cuts short is durable, and ends; so is one while a signal is pending, and one by `sendfile`.
 #[test]
 fn what_was_written_of_a_call_is_durable() {
     for late in [false, true] {
@@ -1181,7 +1183,7 @@ fn what_was_written_of_a_call_is_durable() {
         until_answered(&mut process, &mut host, nr::lseek, &[fd, 0, 0]);
         let done = until_answered(&mut process, &mut host, nr::sendfile, &[fd, from, 0, 100]);
         assert_eq!((done, host.syncs), (20, 2), "A6: {late}: sent");
-        // A signal that is there comes afterwards.
+        // A pending signal is taken after the write.
         process.task.signals.pending.add(15, Origin::default());
         let entry = registers(nr::pwrite64, &[fd, INTO, 5, 0]);
         let mut attempts = 0;
@@ -1193,7 +1195,7 @@ fn what_was_written_of_a_call_is_durable() {
     }
 }
 
-/// What is written to a file that was opened so is durable when the call returns, each time, and lands once.
+/// What is written to a file that was opened with `O_DSYNC` is durable when each call returns, and is written once.
 #[test]
 fn what_is_written_so_is_durable_at_once() {
     for late in [false, true] {
@@ -1224,7 +1226,8 @@ fn what_is_written_so_is_durable_at_once() {
     }
 }
 
-/// Tools find out who has a file open: `stat` of another's descriptor follows it, and texts have numbers of their own.
+/// Tools find out who has a file open: `stat` of another process's descriptor follows it to the file, and each text of
+/// `/proc` has a file number of its own.
 #[test]
 fn descriptors_of_others_are_followed() {
     let mut host = Fake::new();

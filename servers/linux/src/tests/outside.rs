@@ -1,4 +1,4 @@
-//! Sockets that reach other machines, before a network that is played.
+//! Sockets that reach other machines, against a simulated network.
 
 use super::*;
 use crate::outside::{Answer, Ask, Card, Here, Link, Place, Request, Requests, Said, Stage};
@@ -46,7 +46,7 @@ fn machine() -> (Fake, One) {
 }
 
 impl One {
-    /// The call waits, and asks for this.
+    /// Makes a call that waits, and returns the one request that it has for the network's thread.
     fn asks(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> Request {
         let outcome = self.call(host, &registers(number, arguments));
         assert!(
@@ -62,7 +62,7 @@ impl One {
         self.system.answered(Answer { link, said });
     }
 
-    /// All that is asked for now. What is over is so at once.
+    /// All requests that are made by now. Those that end a socket are answered at once.
     fn asked(&mut self) -> Vec<Ask> {
         let mut asked = Vec::new();
         loop {
@@ -79,7 +79,7 @@ impl One {
         }
     }
 
-    /// As [`One::adopt`], with a network that answers so.
+    /// As [`One::adopt`], where `answer` answers for the network.
     fn adopt_with(
         bytes: &[u8],
         host: &mut Fake,
@@ -108,7 +108,7 @@ impl One {
         Ok(One { task, system })
     }
 
-    /// A connection to [`OTHER`]: descriptor and link.
+    /// A connection to [`OTHER`]: its descriptor and its link.
     fn connected(&mut self, host: &mut Fake) -> (u64, Link) {
         let fd = self.result(host, nr::socket, &[2, STREAM, 0]) as u64;
         write_name(host, [10, 0, 3, 2], 80);
@@ -124,7 +124,7 @@ impl One {
         (fd, link)
     }
 
-    /// What can be done with a descriptor now.
+    /// The events that `poll` reports for a descriptor.
     fn polled(&mut self, host: &mut Fake, fd: u64) -> u16 {
         let entry = [&(fd as u32).to_le_bytes()[..], &[0xff, 0x20, 0, 0]].concat();
         host.write_memory(0x10_0100, &entry).unwrap();
@@ -172,7 +172,7 @@ fn a_connection_is_made_used_and_closed() {
     assert_eq!(read_name(&mut host), ([10, 0, 3, 1], 50_000));
     process.result(&mut host, nr::getpeername, &[fd, ADDRESS, LENGTH]);
     assert_eq!(read_name(&mut host), ([10, 0, 3, 2], 80));
-    // What is written is passed on piece by piece.
+    // Written bytes are passed on piece by piece.
     host.write_memory(BYTES, b"question").unwrap();
     assert_eq!(process.result(&mut host, nr::write, &[fd, BYTES, 8]), 8);
     assert_eq!(process.asked(), [Ask::Write(b"question".to_vec())]);
@@ -200,7 +200,7 @@ fn a_connection_is_made_used_and_closed() {
     assert_eq!(process.system.outside.count(), 0);
 }
 
-/// A peer that never reads holds up who sends, and nobody else; one that never stops sending fills a queue.
+/// A peer that never reads holds up the sender and nobody else; one that never stops sending fills a bounded queue.
 #[test]
 fn both_ways_are_bounded() {
     let (mut host, mut process) = machine();
@@ -232,7 +232,7 @@ fn both_ways_are_bounded() {
     }
     assert!(came <= 64 << 10, "S2: {came}");
     assert!(process.system.sockets_are_bounded());
-    // When all of that is read it is closed: what was not passed on the thread passes on.
+    // The socket is closed after all has been read: the network's thread passes on the bytes that were not sent.
     while process.result(&mut host, nr::read, &[fd, BYTES, 4000]) > 0 {}
     process.asked();
     process.close_all(&mut host);
@@ -287,7 +287,7 @@ fn who_is_refused_is_told() {
         process.result(&mut host, nr::close, &[fd]);
         process.asked();
     }
-    // One that is there is reset, or its server ends.
+    // A connection that is established is reset, or the network's server ends.
     for said in [Said::Failed(Error::Reset), Said::Down] {
         let (fd, link) = process.connected(&mut host);
         process.says(link, said);
@@ -313,8 +313,8 @@ fn who_is_refused_is_told() {
     assert_eq!(process.asked(), []);
 }
 
-/// A connection that is over in both directions, one after the other, is one that the thread still has: it is told to end
-/// it, and until it has it counts.
+/// A connection that has ended in both directions, one after the other, still has a socket in the network's thread: the
+/// thread is told to close it, and the socket counts until it has.
 #[test]
 fn who_is_cut_off_both_ways_leaves_no_socket() {
     for comes_first in [true, false] {
@@ -345,8 +345,8 @@ fn who_is_cut_off_both_ways_leaves_no_socket() {
     }
 }
 
-/// Who writes to a connection that was reset hears so though it does not read, once; what had come before is read all
-/// the same.
+/// A program that writes to a connection that was reset is told once, though it does not read; what came before the
+/// reset is read all the same.
 #[test]
 fn who_only_writes_hears_of_a_reset() {
     let (mut host, mut process) = machine();
@@ -373,7 +373,7 @@ fn who_only_writes_hears_of_a_reset() {
     assert_eq!(sent, ECONNRESET.rax() as i64, "who writes is told");
     let sent = process.result(&mut host, nr::sendto, &send);
     assert_eq!(sent, EPIPE.rax() as i64, "and never succeeds again");
-    // All of what had come, and what the network's server still has.
+    // All that had come is read, and then what the network's server still has.
     let read = [fd, BYTES, 4 << 10];
     let mut got = 0;
     while got < came {
@@ -395,7 +395,7 @@ fn who_only_writes_hears_of_a_reset() {
     assert_eq!(process.system.counted_things(Thing::Outside), 0);
 }
 
-/// Who reads or writes before a connection is there waits for it; that it was not made is said once.
+/// A read or write waits until the connection is established; that it could not be made is told once.
 #[test]
 fn who_comes_before_the_connection_waits() {
     for reads in [true, false] {
@@ -437,7 +437,7 @@ fn who_comes_before_the_connection_waits() {
     }
 }
 
-/// What nobody wants to look at is dropped, wherever it would have gone.
+/// Bytes that are received with `MSG_TRUNC` are dropped, whatever the address of the buffer is.
 #[test]
 fn bytes_are_dropped_unseen() {
     let (mut host, mut process) = machine();
@@ -452,8 +452,8 @@ fn bytes_are_dropped_unseen() {
     process.close_all(&mut host);
 }
 
-/// Who closes a connection of which he has not read all, or has said that he does not wait, has the other machine told
-/// that it was reset; and so has who never accepted it.
+/// A connection is reset if it is closed before all is read or with a linger time of zero, and if its listener is
+/// closed before it was accepted.
 #[test]
 fn who_closes_without_reading_resets() {
     for lingers in [false, true] {
@@ -471,7 +471,7 @@ fn who_closes_without_reading_resets() {
         }
         process.result(&mut host, nr::close, &[fd]);
         assert_eq!(process.asked(), [Ask::Abort], "S3: not an end: {lingers}");
-        // With time to wait, and all read, it ends in order.
+        // With a linger time above zero, and all read, the connection ends in order.
         let (fd, _) = process.connected(&mut host);
         host.write_memory(BYTES, &[1, 0, 0, 0, 9, 0, 0, 0]).unwrap();
         let option = [fd, 1, 13, BYTES, 8];
@@ -494,7 +494,7 @@ fn who_closes_without_reading_resets() {
     assert!(process.system.has_no_sockets());
 }
 
-/// A socket that listens at all addresses: descriptor and link.
+/// A socket that listens at port 7 of all addresses: its descriptor and its link.
 fn listening(host: &mut Fake, process: &mut One) -> (u64, Link) {
     let fd = process.result(host, nr::socket, &[2, STREAM, 0]) as u64;
     write_name(host, [0; 4], 7);
@@ -516,13 +516,13 @@ fn who_listens_is_reached_from_both_sides() {
     let (mut host, mut process) = machine();
     let (fd, link) = listening(&mut host, &mut process);
     let accept = [fd, ADDRESS, LENGTH, 0o4000];
-    // From within.
+    // A connection from this machine.
     let client = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
     write_name(&mut host, [127, 0, 0, 1], 7);
     let connect = process.result(&mut host, nr::connect, &[client, ADDRESS, 16]);
     assert_eq!(connect, EINPROGRESS.rax() as i64);
     assert!(process.result(&mut host, nr::accept4, &accept) > 0);
-    // From outside, as many as may wait, and then no more.
+    // Connections from outside, as many as may wait, and then no more.
     let mut ends = Vec::new();
     let mut next = match process.asked()[..] {
         [Ask::Accept { next }] => next,
@@ -557,7 +557,7 @@ fn who_listens_is_reached_from_both_sides() {
         sentence.contains("has a connection to another machine, 10.0.3.2:500"),
         "{sentence}"
     );
-    // The network goes: who listens is told, and goes on within.
+    // The network's server ends: the listener is told.
     process.says(link, Said::Down);
     let down = ENETDOWN.rax() as i64;
     assert_eq!(process.polled(&mut host, fd) & ERR, ERR);
@@ -566,7 +566,7 @@ fn who_listens_is_reached_from_both_sides() {
     assert!(process.system.has_no_sockets());
 }
 
-/// A port that another program has is refused if it was asked for, and another one is taken if none was.
+/// A port that another program has is refused if it was asked for; if none was asked for, another one is tried.
 #[test]
 fn ports_that_are_taken() {
     let (mut host, mut process) = machine();
@@ -584,7 +584,7 @@ fn ports_that_are_taken() {
     assert_ne!(first.what, second.what);
     process.says(second.link, Said::Bound(here()));
     assert_eq!(process.result(&mut host, nr::bind, &bind), 0);
-    // Not at an address that is another machine's.
+    // The address of another machine cannot be bound.
     let fd = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
     write_name(&mut host, [10, 0, 3, 9], 9);
     let request = process.asks(&mut host, nr::bind, &[fd, ADDRESS, 16]);
@@ -624,7 +624,7 @@ fn datagrams_go_and_come() {
     let long = [fd, BYTES, 1473, 0, ADDRESS, 16];
     let result = process.result(&mut host, nr::sendto, &long);
     assert_eq!(result, EMSGSIZE.rax() as i64);
-    // Who is connected hears of nobody else.
+    // A connected socket receives from nobody else.
     assert_eq!(
         process.result(&mut host, nr::connect, &[fd, ADDRESS, 16]),
         0
@@ -634,7 +634,7 @@ fn datagrams_go_and_come() {
     process.says(link, Said::Received((OTHER.0, 81), b"other".to_vec()));
     process.says(link, Said::Received(OTHER, b"this".to_vec()));
     assert_eq!(process.result(&mut host, nr::read, &[fd, BYTES, 100]), 4);
-    // A flood that nobody reads is lost, and a network that takes nothing holds up who sends.
+    // Datagrams that nobody reads are lost beyond a bound, and a network that takes nothing holds up the sender.
     for _ in 0..1000 {
         process.says(link, Said::Received(OTHER, vec![0; 1472]));
     }
@@ -651,7 +651,7 @@ fn datagrams_go_and_come() {
     assert!(process.system.has_no_sockets());
 }
 
-/// A payer has a share of the network's sockets, whatever kinds of them.
+/// A payer has a share of the network's sockets, all kinds together.
 #[test]
 fn a_payer_has_a_share_outside() {
     let (mut host, mut process) = machine();
@@ -668,7 +668,7 @@ fn a_payer_has_a_share_outside() {
     };
     // One for each connection; nine for the socket that listens.
     assert_eq!((error, made), (ENOBUFS.rax(), 96 - 9), "S2");
-    // It takes no connection before there is room for it.
+    // The listener takes no connection before there is room for it.
     assert!(!process
         .asked()
         .iter()
@@ -685,8 +685,8 @@ fn a_payer_has_a_share_outside() {
     assert_eq!(process.system.counted_things(Thing::Outside), 0);
 }
 
-/// A network that never answers: whoever asks for port after port, and closes the sockets, has asked for no more than it may
-/// have, and others do not wait behind it.
+/// The network never answers: a program that binds port after port and closes the sockets asks for no more than its
+/// share, and others do not wait behind it.
 #[test]
 fn what_is_asked_for_is_bounded_though_it_is_closed() {
     let (mut host, mut process) = machine();
@@ -709,16 +709,16 @@ fn what_is_asked_for_is_bounded_though_it_is_closed() {
         most = most.max(requests.count());
     }
     assert_eq!((parked, refused), (96, 10_000 - 96), "S2");
-    // What was closed before it was begun is not begun.
+    // A request whose socket is closed before the thread has taken it is dropped.
     assert_eq!(most, 96, "S2: {most} requests wait");
-    // Who asks for little is among the first.
+    // A payer with one request is among the first.
     let payer = Payer::Tree(99);
     let what = Ask::Listen(1);
     let (link, style) = (u64::MAX, Style::Stream);
     requests.put(Request { link, payer, what });
     let first = requests.take(2);
     assert!(first.iter().any(|request| request.payer == payer));
-    // When the thread has heard of it, all is as before.
+    // Once the thread has closed all, the share is free again.
     let rest = requests.take(usize::MAX);
     for Request { link, what, .. } in first.into_iter().chain(rest) {
         if what == Ask::Close {
@@ -736,7 +736,7 @@ fn what_is_asked_for_is_bounded_though_it_is_closed() {
     assert_eq!(process.system.counted_things(Thing::Outside), 0);
 }
 
-/// Those of one payer come in their order, and payers in turn.
+/// Requests of one payer are taken in their order, and payers in turn.
 #[test]
 fn requests_of_payers_are_taken_in_turn() {
     let mut requests = Requests::new();
@@ -755,7 +755,8 @@ fn requests_of_payers_are_taken_in_turn() {
     assert_eq!(requests.count(), 0);
 }
 
-/// What is bound outside and has no connection there is saved, and bound again; not if the port is another one's then.
+/// A socket that is bound and has no connection to another machine is saved, and bound again at the restore, which
+/// fails if another program has the port.
 #[test]
 fn ports_are_taken_again_after_a_restore() {
     for taken in [false, true] {
@@ -797,16 +798,16 @@ fn ports_are_taken_again_after_a_restore() {
     }
 }
 
-/// The links of which the network's thread has a socket.
+/// The links for which the network's thread has a socket.
 #[derive(Default)]
 struct Has {
     open: BTreeSet<Link>,
-    /// What was asked for these before and not begun is not begun any more.
+    /// Links that were closed: what was asked for them before is not begun.
     closed: BTreeSet<Link>,
 }
 
 impl Has {
-    /// The thread says this of what it was asked for.
+    /// Notes what the thread says of a link.
     fn says(&mut self, link: Link, said: &Said) {
         match said {
             Said::Closed => {
@@ -819,7 +820,7 @@ impl Has {
             Said::Came(next, ..) => {
                 self.open.insert(*next);
             }
-            // It closes what did not work.
+            // The thread closes a socket whose request has failed.
             Said::Failed(_) | Said::Nowhere | Said::Silence | Said::Down => {
                 self.open.remove(&link);
             }
@@ -828,8 +829,8 @@ impl Has {
     }
 }
 
-/// Whatever a program does, and whatever the network answers in whatever order: nothing panics, queues are bounded, nothing is left,
-/// neither here nor with the network's thread.
+/// Random calls of a program, and random answers of the network in random order: nothing panics, queues are bounded,
+/// and nothing is left, neither here nor in the network's thread.
 #[test]
 fn wild_networks_leave_nothing() {
     for seed in 0..80 {
@@ -871,7 +872,7 @@ fn wild_networks_leave_nothing() {
             while !open.is_empty() && random.u32(..4) > 0 {
                 let Request { link, what, .. } = open.swap_remove(random.usize(..open.len()));
                 let said = match (random.u32(..12), what) {
-                    // That has one answer.
+                    // These have only one answer.
                     (_, Ask::Finish(_) | Ask::Close | Ask::Abort) => Said::Closed,
                     (0, _) => Said::Down,
                     (1, _) => Said::Failed(Error::Exists),
@@ -920,7 +921,7 @@ fn wild_networks_leave_nothing() {
         assert!(process.system.has_no_sockets(), "seed {seed}");
         assert_eq!(process.system.outside.count(), 0, "seed {seed}");
         assert_eq!(process.system.counted_things(Thing::Outside), 0);
-        // What nobody waits for any more is said to nobody.
+        // An answer that nobody waits for has no effect.
         for Request { link, .. } in open {
             process.says(link, Said::Connected);
         }

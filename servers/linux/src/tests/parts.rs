@@ -1,9 +1,9 @@
-//! Parts of trees that are saved without the rest: what they had in common with others is as if these had closed it.
+//! Parts of trees that are saved without the rest: what they share with other processes is as if those had closed it.
 
 use super::trees::{nothing_is_left, terminal};
 use super::*;
 
-/// A shell, and the job that it has started: who leads it, another one of it, and a child of the first one.
+/// A shell, and the job that it has started: the leader, another process of the group, and a child of the leader.
 struct Shell {
     shell: One,
     job: [Task; 3],
@@ -51,7 +51,7 @@ fn shell(host: &mut Fake) -> Shell {
 }
 
 impl Shell {
-    /// Saves the part of the process with this number in the job, and what belongs to it.
+    /// Saves the job's process with this index, and what belongs to the part that it stands for.
     fn save(&self, of: usize, cut: bool, host: &mut Fake) -> Result<part::Made, part::Refusal> {
         let tasks = core::iter::once(&self.shell.task).chain(&self.job);
         let tasks: Vec<(u64, &Task)> = tasks.map(|task| (FIRST, task)).collect();
@@ -80,7 +80,7 @@ impl Shell {
     }
 }
 
-/// A job of a shell: all of it, and of the shell nothing.
+/// The image of a job has all of the job, and nothing of its shell.
 #[test]
 fn a_job_is_saved_without_its_shell() {
     let mut host = Fake::new();
@@ -93,7 +93,7 @@ fn a_job_is_saved_without_its_shell() {
         let put = registers(nr::write, &[fd, 0x10_0000, 4]);
         assert_eq!(returns(&mut all.job[0], system, &mut host, &put), 4);
     }
-    // One waits for somebody at the other end of 2 to say something, and has looked.
+    // The third process watches the other end of 2, and has looked once.
     let third = &mut all.job[2];
     let epoll = returns(
         third,
@@ -109,7 +109,7 @@ fn a_job_is_saved_without_its_shell() {
     assert_eq!(returns(third, system, &mut host, &add), 0);
     let look = registers(nr::epoll_wait, &[epoll, 0x10_0200, 8, 0]);
     assert_eq!(returns(third, system, &mut host, &look), 0);
-    // It is not saved with its parent unless that is said, nor is its parent disturbed.
+    // A job is not saved without its parent unless that is asked for; the parent is not disturbed.
     let refused = all.save(0, false, &mut host).unwrap_err();
     assert_eq!(refused, part::Refusal::Parent(all.shell.task.pid));
     let made = all.save(0, true, &mut host).unwrap();
@@ -135,7 +135,7 @@ fn a_job_is_saved_without_its_shell() {
         let group = returns(task, system, &mut host, &get(nr::getpgrp));
         assert_eq!(group, i64::from(old[0]));
     }
-    // What they have among themselves goes on.
+    // What the processes of the job share goes on.
     let read = |fd| registers(nr::read, &[fd, 0x10_1000, 99]);
     assert_eq!(returns(second, &mut system, &mut host, &read(7)), 7);
     let mut bytes = [0; 7];
@@ -158,7 +158,7 @@ fn a_job_is_saved_without_its_shell() {
     assert_eq!(returns(third, &mut system, &mut host, &read(2)), 0);
     let hung_up = returns(third, &mut system, &mut host, &write(6));
     assert_eq!(hung_up, crate::errno::EIO.rax() as i64);
-    // A file that both have open is where it was, and each has its own place in it from now on.
+    // A file that job and shell have open keeps its offset, and each has an offset of its own after the restore.
     let tell = registers(nr::lseek, &[4, 0, 1]);
     assert_eq!(returns(third, &mut system, &mut host, &tell), 3);
     for task in &mut tasks {
@@ -166,7 +166,7 @@ fn a_job_is_saved_without_its_shell() {
     }
     drop(tasks);
     nothing_is_left(&system);
-    // To those that went on nothing has happened.
+    // The processes that went on are not changed.
     let read = [0, 0x10_1000, 99];
     assert_eq!(all.shell.result(&mut host, nr::read, &read), 4);
     let read = [3, 0x10_1000, 99];
@@ -174,7 +174,7 @@ fn a_job_is_saved_without_its_shell() {
     all.end(&mut host);
 }
 
-/// Any process of a job stands for it, and who is of the group of his parent is saved with what has come of him alone.
+/// Any process of a job stands for the job; a process in its parent's group is saved with its descendants alone.
 #[test]
 fn a_part_is_a_job_or_a_process_of_one() {
     let mut host = Fake::new();
@@ -198,7 +198,7 @@ fn a_part_is_a_job_or_a_process_of_one() {
     all.end(&mut host);
 }
 
-/// What cannot be taken apart is refused, and said.
+/// What cannot be separated is refused, with a sentence.
 #[test]
 fn what_a_part_cannot_leave_is_refused() {
     let mut host = Fake::new();
@@ -242,7 +242,7 @@ fn what_a_part_cannot_leave_is_refused() {
         0
     );
     let _ = save(&parent, &child, &mut host).unwrap();
-    // System V IPC is the tree's.
+    // System V IPC belongs to the tree.
     let set = parent.result(&mut host, nr::semget, &[5, 2, 0o1600]) as u64;
     super::trees::operation(&mut host, 1, 3, 0x1000);
     let change = registers(nr::semop, &[set, 0x10_0000, 1]);
@@ -256,7 +256,7 @@ fn what_a_part_cannot_leave_is_refused() {
     );
 }
 
-/// Nobody opens a file to write to it that others execute, whoever made the image: nobody could execute it any more.
+/// An image cannot have a file open for writing that others execute, for then nobody could execute it again.
 #[test]
 fn a_part_does_not_write_what_others_execute() {
     let mut host = Fake::new();
@@ -288,7 +288,7 @@ fn a_part_does_not_write_what_others_execute() {
     system.settle_executed(&mut host);
     assert_eq!((host.opens, system.busy.counts()), before);
     assert!(system.busy.is_executed(ino) && system.busy.writers(ino) == 0);
-    // Who only reads it is restored.
+    // A process that only reads the file is restored.
     let (_, mut task) = adopt_one(&read, root, system, &mut host);
     task.close_files(system, &mut host);
     drop(task);
@@ -296,8 +296,8 @@ fn a_part_does_not_write_what_others_execute() {
     process.close_all(&mut host);
 }
 
-/// The file that a restored program came from can be the one that it has open to be written by now: it goes on, and what
-/// it runs is protected as little as if it had no file.
+/// The name of a restored program's file can be that of a file which the process has open for writing: the process goes
+/// on, and the file counts as written to and not as executed.
 #[test]
 fn a_part_that_writes_its_own_program_does_not_execute_it() {
     let mut host = Fake::new();

@@ -1,4 +1,4 @@
-//! What programs of one tree can take from others.
+//! Shares of what the system has: what programs of one tree can take from others.
 
 use super::*;
 use crate::node;
@@ -13,14 +13,14 @@ fn stranger(process: &mut One) -> Task {
     task
 }
 
-/// A host that opens as many files as anybody wants.
+/// A host that opens as many files as it is asked to.
 fn large() -> Fake {
     let mut host = Fake::new();
     host.session = Session::new(&host.files, 0, 1 << 20);
     host
 }
 
-/// What a call of a task returns.
+/// The result of a task's call.
 fn answer(
     task: &mut Task,
     system: &mut System,
@@ -34,8 +34,8 @@ fn answer(
     }
 }
 
-/// A stranger connects to a server as often as he can, and sends it as many descriptors as he can: that is all at his own
-/// expense, until the server accepts a connection.
+/// A task of another tree connects to a server and sends it descriptors, as often as it can: its own payer pays for
+/// that until the server accepts a connection.
 #[test]
 fn what_strangers_send_is_at_their_expense() {
     const ADDRESS: u64 = 0x10_0000;
@@ -66,7 +66,7 @@ fn what_strangers_send_is_at_their_expense() {
         }
     }
     assert!(connected > 100, "{connected}");
-    // The server has its share, without those that it has not accepted.
+    // The server still has its share; connections that it has not accepted do not count.
     let mut own = 0;
     let error = loop {
         match server.result(&mut host, nr::socket, &[1, 1, 0]) {
@@ -75,7 +75,8 @@ fn what_strangers_send_is_at_their_expense() {
         }
     };
     assert_eq!((error, own), (full, 255), "S2: who causes it pays for it");
-    // What it accepts is its own: with as many as it may have it accepts nothing, and nothing is lost.
+    // A connection that the server accepts counts as its own: with a full share it accepts nothing, and nothing is
+    // lost.
     let accept = [listening, 0, 0, 0o4000];
     assert_eq!(server.result(&mut host, nr::accept4, &accept), full);
     assert_eq!(server.result(&mut host, nr::close, &[listening + 1]), 0);
@@ -89,7 +90,7 @@ fn what_strangers_send_is_at_their_expense() {
         &[1, 1, 0],
     );
     assert!(again > 0, "who is accepted pays no more: {again}");
-    // Descriptors: of a header, one byte and a control message with so many.
+    // A message of one byte and a control message with `rights` descriptors.
     let send =
         |task: Option<&mut Task>, server: &mut One, host: &mut Fake, fd: u64, rights: u64| {
             let header = [0, 0, MESSAGE + 0x80, 1, MESSAGE + 0x100, 16 + 4 * rights, 0];
@@ -138,7 +139,7 @@ fn what_strangers_send_is_at_their_expense() {
     assert!(server.system.has_no_sockets());
 }
 
-/// However many programs take all processes and things that they get, the next one finds something.
+/// However many programs take all processes and things that they can have, something is left for the next one.
 #[test]
 fn who_takes_all_leaves_as_much_to_others() {
     let mut system = System::new();
@@ -172,7 +173,7 @@ fn who_takes_all_leaves_as_much_to_others() {
         [256, 256, 256, 128, 64, 32, 16],
         "S2: something is left"
     );
-    // What moves is of the same share; what cannot move stays where it is.
+    // What moves counts in the other payer's share; what has no room there stays where it is.
     let mut moved = |from, to| system.move_thing(Thing::Pipe, Payer::Tree(from), Payer::Tree(to));
     assert_eq!(moved(1006, 1007), Ok(()));
     assert_eq!(moved(1006, 1000), Err(ENFILE));
@@ -182,7 +183,7 @@ fn who_takes_all_leaves_as_much_to_others() {
     );
 }
 
-/// FIFOs that programs have left which have ended make room for those of others, but for one that is in use.
+/// FIFOs that ended programs have left make room for those of others, except one that is in use.
 #[test]
 fn what_the_dead_have_left_makes_room() {
     let mut host = large();
@@ -204,7 +205,7 @@ fn what_the_dead_have_left_makes_room() {
             made += 1;
         }
     };
-    // Somebody waits until the first one is opened.
+    // An open of the first FIFO waits for the other end.
     let first = system.create(None).unwrap();
     let (ino, ..) = host
         .session
@@ -226,7 +227,7 @@ fn what_the_dead_have_left_makes_room() {
         system.forget(root);
     }
     assert_eq!(system.nodes.mode(ino), Some(node::FIFO), "it is in use");
-    // Those of the living stay.
+    // FIFOs of living programs stay.
     let living: Vec<_> = (0..6).map(|_| system.create(None).unwrap()).collect();
     let all = living.iter().map(|root| {
         let payer = system.find(*root).unwrap().payer;
@@ -235,8 +236,8 @@ fn what_the_dead_have_left_makes_room() {
     assert_eq!(all.collect::<Vec<_>>(), [256, 256, 256, 128, 64, 32]);
 }
 
-/// A FIFO and the name of a socket are removed by a native program, of which this server is not told: nothing of the
-/// files remains, and others can have their names.
+/// A native program removes a FIFO and the name of a socket, without this server being told: nothing of the files
+/// remains, and others can have their names.
 #[test]
 fn a_native_program_removes_a_fifo() {
     const PATH: u64 = 0x10_0000;
@@ -264,7 +265,7 @@ fn a_native_program_removes_a_fifo() {
     }
 }
 
-/// A file of memory needs no name that others could have taken.
+/// A file of `memfd_create` needs no name, which others could have taken.
 #[test]
 fn a_file_of_memory_needs_no_name() {
     let mut host = large();
@@ -282,8 +283,8 @@ fn a_file_of_memory_needs_no_name() {
     assert!(fd >= 0, "{fd}");
 }
 
-/// What strangers do to the sockets of a tree that stands still, while it is looked at in turns: a connection, or descriptors in a
-/// message. Such a tree is not saved: the image could not be restored.
+/// Another tree sends a connection, or descriptors in a message, to a tree that is stopped and gathered in turns: the
+/// tree is not saved, for the image could not be restored.
 #[test]
 fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
     const SERVER: u64 = 0x10_0000;
@@ -301,7 +302,7 @@ fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
             if style == STREAM {
                 assert_eq!(server.result(&mut host, nr::listen, &[bound, 8]), 0);
             }
-            // Children have so many descriptors that there is a turn.
+            // The children have so many descriptors that gathering takes more than a turn.
             let mut children = Vec::new();
             for _ in 0..3 {
                 server.result(&mut host, nr::fork, &[]);
@@ -363,8 +364,8 @@ fn what_strangers_send_while_a_tree_is_looked_at_is_not_saved() {
     }
 }
 
-/// What a call that waits was told of where its message goes can be written over meanwhile, also by the message: a sum of an address and
-/// of what had come before ended the personality.
+/// The ranges of a message can be overwritten while a call waits, also by the message itself. An address that is added
+/// to what had come before must not overflow.
 #[test]
 fn ranges_that_change_while_a_message_waits() {
     const HEADER: u64 = 0x10_0100;
@@ -392,7 +393,7 @@ fn ranges_that_change_while_a_message_waits() {
     );
 }
 
-/// What was sent of a message of several, when it waited, was taken for sent of the next one, too.
+/// The part of a message that was sent before the call waited is not taken for a part of the next message.
 #[test]
 fn each_of_several_messages_is_sent_whole() {
     const HEADERS: u64 = 0x10_0100;
@@ -404,7 +405,7 @@ fn each_of_several_messages_is_sent_whole() {
     while let sent @ 1.. = process.result(&mut host, nr::write, &[fds[1], FIRST, 1024]) {
         filled += sent;
     }
-    // Room for a part of the first message.
+    // There is room for a part of the first message.
     let read = |process: &mut One, host: &mut Fake, length: u64| {
         process.result_beside(host, nr::read, &[fds[0], 0x10_0800, length])
     };
@@ -412,7 +413,7 @@ fn each_of_several_messages_is_sent_whole() {
     for _ in 0..8 {
         filled -= read(&mut process, &mut host, 512);
     }
-    // The first one is larger than that: the same 300 bytes twenty times.
+    // The first message is larger than that: the same 300 bytes twenty times.
     for (n, vector, ranges) in [(0, 0x10_0200, 20), (1, 0x10_0340, 1)] {
         let header = [0, 0, vector, ranges, 0, 0, 0, 0];
         words(&mut host, HEADERS + 64 * n, &header);
@@ -446,7 +447,8 @@ fn each_of_several_messages_is_sent_whole() {
     assert!(all == wanted, "each message is sent once, and whole");
 }
 
-/// The word of a lock is what its owner may no longer write to when he ends: it stays as it is, and who waits has the lock.
+/// The owner of a lock ends when it may no longer write to the lock's word: the word stays as it is, and the thread
+/// that waits has the lock.
 #[test]
 fn the_end_of_an_owner_writes_nothing_that_he_may_only_read() {
     let mut host = Fake::new();
@@ -472,7 +474,7 @@ fn the_end_of_an_owner_writes_nothing_that_he_may_only_read() {
     assert_eq!(process.system.futexes.take_granted(), [waiter.tid]);
 }
 
-/// Groups are those of a tree, though all trees are in one session.
+/// Process groups belong to a tree, though all trees are in one session.
 #[test]
 fn nobody_joins_the_group_of_another_tree() {
     let mut process = One::new("/");
@@ -488,7 +490,7 @@ fn nobody_joins_the_group_of_another_tree() {
     assert_eq!(system.those(other, Which::Group(group))[..], [other]);
 }
 
-/// A file that is sealed for the future is written by mappings that were there before, and by no new ones.
+/// A file with `F_SEAL_FUTURE_WRITE` is written by mappings that were there before, and has no new writable ones.
 #[test]
 fn what_is_sealed_for_the_future_has_no_new_writable_mappings() {
     let mut host = Fake::new();
@@ -515,7 +517,7 @@ fn what_is_sealed_for_the_future_has_no_new_writable_mappings() {
         let protect = [at, PAGE, writes];
         assert_eq!(process.result(&mut host, nr::mprotect, &protect), outcome);
     }
-    // So it is in an image.
+    // An image has the seal's effect.
     let saved = process.save(&mut host).unwrap();
     let mut system = System::new();
     let pid = system.create(None).unwrap();
@@ -529,8 +531,8 @@ fn what_is_sealed_for_the_future_has_no_new_writable_mappings() {
     assert_eq!(refused, EACCES.rax() as i64);
 }
 
-/// Circles are looked for among all sockets of all programs: once for all that a call closes, and for all descriptors that it
-/// drops.
+/// Circles of descriptors in messages are looked for among the sockets of all programs: once for all descriptors that a
+/// call closes, and once for all that it drops.
 #[test]
 fn circles_are_looked_for_once_in_a_call() {
     const MANY: u64 = 1000;
@@ -538,7 +540,7 @@ fn circles_are_looked_for_once_in_a_call() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let ends = socket_pair(&mut process, &mut host, 5);
-    // Messages of one byte and a descriptor; they are received without room for that.
+    // Messages of one byte and a descriptor, which are received without room for the descriptor.
     words(&mut host, 0x10_0080, &[0x10_0200, 1]);
     words(&mut host, 0x10_0100, &[20, 1 | 1 << 32, ends[0]]);
     words(
@@ -559,7 +561,7 @@ fn circles_are_looked_for_once_in_a_call() {
     let received = process.result(&mut host, nr::recvmmsg, &receive);
     let passes = process.system.sockets.passes - before;
     assert_eq!((received, passes), (MESSAGES as i64, 1), "S2: messages");
-    // The last one is still on its way.
+    // The last message was not received.
     assert_eq!(process.system.counted_things(Thing::Right), 1);
     let first = 16;
     for fd in first..first + MANY {

@@ -1,13 +1,13 @@
-//! What becomes of calls that signals meet, and what terminals make of bytes.
+//! Calls that signals interrupt, queued signals, and the signals of terminals.
 
 use super::*;
 use crate::signal::Origin;
 use alloc::format;
 
 const EXAMPLE: u64 = 0x10_0000;
-/// Where handlers of the tests are.
+/// The address of the tests' handlers.
 const HANDLER: u64 = 0x5000;
-/// A signal without a meaning.
+/// `SIGUSR1`.
 const USR1: u32 = 10;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -43,14 +43,15 @@ fn go(outcome: Outcome) -> Registers {
     }
 }
 
-/// Two ends of a pipe: the one to read from, and the one to write to.
+/// A pipe: the descriptor to read from, and the one to write to.
 fn pipe(process: &mut One, host: &mut Fake) -> [u64; 2] {
     assert_eq!(process.result(host, nr::pipe2, &[EXAMPLE + 0x800, 0]), 0);
     let both = word(host, EXAMPLE + 0x800);
     [both & 0xffff_ffff, both >> 32]
 }
 
-/// `pselect6` with another mask tells of a signal only if nothing is ready: otherwise it stays pending, for the next call.
+/// `pselect6` with another mask takes a signal only if nothing is ready: otherwise the signal stays pending for the
+/// next call.
 #[test]
 fn a_signal_that_only_the_wait_lets_in_comes_with_eintr_or_not_at_all() {
     let mut host = Fake::new();
@@ -73,13 +74,13 @@ fn a_signal_that_only_the_wait_lets_in_comes_with_eintr_or_not_at_all() {
     assert_eq!((came.rax, came.rip), (1, 0x10_0102), "{rule}");
     assert_eq!(process.task.signals.mask, bit(USR1), "{rule}");
     assert_eq!(process.result(&mut host, nr::read, &[from, EXAMPLE, 1]), 1);
-    // Nothing is ready, and there is no time to wait: the signal is told of all the same.
+    // Nothing is ready, and there is no time to wait: the signal is delivered all the same.
     words(&mut host, sets, &[1 << from]);
     let came = go(process.call(&mut host, &select(zero)));
     assert_eq!(came.rip, HANDLER, "a wait for no time lets signals in");
 }
 
-/// glibc takes the lock for its own when `FUTEX_LOCK_PI` says `EINTR`.
+/// `FUTEX_LOCK_PI` begins again after a handler, for glibc takes `EINTR` to mean that it has the lock.
 #[test]
 fn who_waits_for_a_lock_hears_of_no_signal() {
     let mut host = Fake::new();
@@ -99,7 +100,7 @@ fn who_waits_for_a_lock_hears_of_no_signal() {
     thread.close_files(&mut process.system, &mut host);
 }
 
-/// A call with a timeout of its own would wait as long again each time.
+/// A call with a timeout of its own fails with `EINTR`: begun again, it would wait for the whole time each time.
 #[test]
 fn a_wait_with_a_timeout_does_not_begin_again() {
     let mut host = Fake::new();
@@ -129,7 +130,7 @@ fn a_wait_with_a_timeout_does_not_begin_again() {
     }
 }
 
-/// `select` says how long it would have waited further, whatever ended it.
+/// `select` stores the time that was left, whatever ended it.
 #[test]
 fn select_tells_what_is_left_of_its_time() {
     let mut host = Fake::new();
@@ -166,7 +167,7 @@ fn select_tells_what_is_left_of_its_time() {
     }
 }
 
-/// A wait that only the end of the process ends is ended by that, whatever else is pending.
+/// The wait of `vfork` is ended by `SIGKILL`, whatever else is pending.
 #[test]
 fn who_is_killed_waits_for_nothing() {
     let mut host = Fake::new();
@@ -183,7 +184,7 @@ fn who_is_killed_waits_for_nothing() {
     );
 }
 
-/// A signal comes to a restored process before it has made the call again amid which it was saved: what that call comes to.
+/// A restored process gets a signal before it has made the call again that it was saved in: the outcome of the call.
 fn met_by_a_signal(process: &mut One, host: &mut Fake, entry: &Registers) -> Outcome {
     send(process, USR1);
     let One { task, system } = process;
@@ -193,15 +194,15 @@ fn met_by_a_signal(process: &mut One, host: &mut Fake, entry: &Registers) -> Out
     process.call(host, entry)
 }
 
-/// What the handler returns to, which begins with these registers: where, and with which value.
+/// Whether the handler returns behind the call `entry`, with this value.
 fn behind_handler(host: &mut Fake, came: &Registers, entry: &Registers, value: i64) -> bool {
     assert_eq!(came.rip, HANDLER);
     let all = frame(host, came);
     all.contains(&(entry.rip + 2)) && !all.contains(&entry.rip) && all.contains(&(value as u64))
 }
 
-/// Who was saved amid a call that waits meets a signal as he would have without that: it does not run before the call is
-/// made again, which would wait for another one then.
+/// A process that was saved in a call that waits meets a signal as if it had not been saved: the handler does not run
+/// before the call is made again, which would then wait for another signal.
 #[test]
 fn a_restored_call_is_interrupted_like_any_other() {
     const MASK: u64 = EXAMPLE + 0xa00;
@@ -233,7 +234,7 @@ fn a_restored_call_is_interrupted_like_any_other() {
             let begins_again = restarts && entry.rax == nr::read;
             let fails = behind_handler(&mut host, &came, &entry, EINTR.rax() as i64);
             assert_eq!(fails, !begins_again, "call {}", entry.rax);
-            // One that nothing holds back.
+            // `SIGKILL` does not wait for the call.
             let mut again = One::adopt(&saved, 0, &mut host).unwrap();
             send(&mut again, sig::KILL);
             let One { task, system } = &mut again;
@@ -243,7 +244,7 @@ fn a_restored_call_is_interrupted_like_any_other() {
     }
 }
 
-/// What a call has done that was saved amid it is done once: a child that was started, bytes that were sent.
+/// What a call has done before the process was saved in it is done once: a started child, sent bytes.
 #[test]
 fn a_restored_call_keeps_what_it_has_done() {
     let mut host = Fake::new();
@@ -294,7 +295,7 @@ fn a_restored_call_keeps_what_it_has_done() {
     assert!(behind_handler(&mut host, &came, &vfork, number), "{rule}");
 }
 
-/// Of a process that is not there nothing is kept, whoever asks.
+/// Nothing is stored for a process that does not exist.
 #[test]
 fn nobody_leaves_nothing() {
     let mut host = Fake::new();
@@ -313,7 +314,7 @@ fn nobody_leaves_nothing() {
     assert_eq!(process.system.process(77).pending.set(), 0);
 }
 
-/// Who types without an end, in a terminal that nobody reads, lets others have their turn, and has a signal sent once each time.
+/// A long text that is typed into a terminal which nobody reads is taken in turns, and a turn sends few signals.
 #[test]
 fn a_terminal_takes_a_long_text_in_turns() {
     let mut host = Fake::new();
@@ -333,7 +334,7 @@ fn a_terminal_takes_a_long_text_in_turns() {
     );
     host.write_memory(EXAMPLE, b"/dev/pts/0\0").unwrap();
     assert!(process.result(&mut host, nr::openat, &open) > master as i64);
-    // 400 times a page of Ctrl-C.
+    // A page of Ctrl-C, 400 times.
     let page = EXAMPLE + 0x1000;
     host.write_memory(page, &[3; 4096]).unwrap();
     for place in 0..400 {
@@ -355,7 +356,7 @@ fn a_terminal_takes_a_long_text_in_turns() {
     );
 }
 
-/// To give locks up needs no room, unless one is left in two pieces.
+/// Unlocking needs no room for a lock, unless it leaves one lock in two pieces.
 #[test]
 fn what_is_unlocked_is_unlocked() {
     let mut host = Fake::new();
@@ -389,7 +390,7 @@ fn what_is_unlocked_is_unlocked() {
     assert_eq!(lock(&mut process, linux::F_UNLCK, 10, 1), 0);
 }
 
-/// Who asks that a child has memory without its secrets is told that he cannot have that.
+/// Advice that would keep memory from a child is refused, for the personality cannot follow it.
 #[test]
 fn what_a_child_is_not_to_have_is_not_promised() {
     let mut host = Fake::new();
@@ -405,7 +406,7 @@ fn what_a_child_is_not_to_have_is_not_promised() {
     }
 }
 
-/// A pipe gives what there is, into as many ranges as that takes.
+/// A read of a pipe fills as many ranges as there are bytes for.
 #[test]
 fn a_pipe_fills_all_ranges() {
     let mut host = Fake::new();
@@ -428,8 +429,8 @@ fn a_pipe_fills_all_ranges() {
     );
 }
 
-/// Signals of real time come as often as they were sent, in their order, each with its value; also after a restore. There are
-/// not more of them than there may be.
+/// Real-time signals come as often as they were sent, in their order, each with its value, also after a restore; their
+/// number is bounded.
 #[test]
 fn signals_of_real_time_are_queued() {
     let mut host = Fake::new();
@@ -477,7 +478,7 @@ fn signals_of_real_time_are_queued() {
         0,
         "but without a value"
     );
-    // Nobody says to others that the kernel sent it.
+    // A process cannot tell another one that a signal is from the kernel.
     assert!(process.result(&mut host, nr::fork, &[]) > 0);
     let child = u64::from(child_of(&mut process, &mut host).number);
     for (code, refused) in [(0, true), (-6, true), (-1, false)] {
@@ -491,7 +492,7 @@ fn signals_of_real_time_are_queued() {
     }
 }
 
-/// Each timer has one signal that is pending, beside others of its number; a signal that was sent otherwise is pending once.
+/// Each timer has one pending signal, beside others of the same number; a signal from another source is pending once.
 #[test]
 fn timers_of_one_signal_each_have_theirs() {
     let mut pending = crate::signal::Pending::default();
@@ -512,7 +513,7 @@ fn timers_of_one_signal_each_have_theirs() {
     let taken: Vec<_> = taken.map(|o| (o.code, o.pid, o.uid)).collect();
     assert_eq!(taken, [(0, 0, 0), (-2, 3, 0), (-2, 4, 9)]);
     assert_eq!(pending.set(), 0);
-    // Who says that a timer has sent it has not made it one's.
+    // A signal whose sender only claims to be a timer is not a timer's.
     pending.add(USR1, of(3));
     let forged = Origin {
         timer: None,
@@ -524,12 +525,12 @@ fn timers_of_one_signal_each_have_theirs() {
     let rule = "a signal is pending once, but for those of timers";
     assert_eq!(pending.count(bit(USR1)), 1, "{rule}");
     assert!(!pending.add_overrun(4, 1), "{rule}");
-    // A new program has none of those of the timers before.
+    // A new program has no pending signals of the old one's timers.
     pending.forget_timers();
     assert_eq!((pending.set(), pending.count(u64::MAX)), (bit(40), 1));
 }
 
-/// Who ignores a signal from now on has none of those that wait.
+/// Ignoring a signal drops all that are pending.
 #[test]
 fn ignoring_a_signal_drops_all_of_it() {
     let mut host = Fake::new();
@@ -547,7 +548,8 @@ fn ignoring_a_signal_drops_all_of_it() {
     assert_eq!((left, process.task.signals.pending.set()), (0, 0));
 }
 
-/// Pages of memory objects are given back in turns: one range, however many areas show it, is one request. No handler runs in between.
+/// Pages of memory objects are given back in turns; a range that several areas show is one request, and no handler runs
+/// between turns.
 #[test]
 fn pages_of_objects_are_given_back_in_turns() {
     let mut host = Fake::new();
@@ -563,7 +565,7 @@ fn pages_of_objects_are_given_back_in_turns() {
         process.result(host, nr::mmap, &[at, pages * PAGE, 3, flags, fd, 0]) as u64
     };
     let advice = u64::from(linux::MADV_REMOVE);
-    // One mapping in many areas.
+    // One mapping that is many areas.
     let whole = map(&mut process, &mut host, 0, count, 0);
     for page in (0..count).step_by(2) {
         let protect = [whole + page * PAGE, PAGE, 7];
@@ -582,7 +584,7 @@ fn pages_of_objects_are_given_back_in_turns() {
     let mut left = [1];
     host.read_object(id, 7 * PAGE, &mut left).unwrap();
     assert_eq!(left, [0]);
-    // The first page as often as that.
+    // Every area shows the first page.
     for page in 0..count {
         map(
             &mut process,
@@ -616,7 +618,7 @@ fn pages_of_objects_are_given_back_in_turns() {
         process.task.signals.pending.take_all(bit(10));
     };
     assert_eq!((result, turns), (0, 2));
-    // What is none, or may only be read, is refused.
+    // Memory that is no object's, or may only be read, is refused.
     let refused = EINVAL.rax() as i64;
     assert_eq!(
         process.result(&mut host, nr::mprotect, &[whole, PAGE, 1]),
@@ -627,7 +629,7 @@ fn pages_of_objects_are_given_back_in_turns() {
     assert_eq!(process.result(&mut host, nr::madvise, &own), refused);
 }
 
-/// An image says how much of a call is done: more than there is, or a part of a page. All that is done is less then.
+/// An image can claim that a call has done more than there is, or a part of a page: nothing wrong is given back.
 #[test]
 fn a_wait_beyond_its_range_gives_nothing_back() {
     let mut host = Fake::new();
@@ -663,7 +665,7 @@ fn a_wait_beyond_its_range_gives_nothing_back() {
         assert_eq!(value(outcome), Some(0), "S1: {progress} bytes are done");
         assert_eq!(left(&mut host), [b't'; 4], "S1: {progress} bytes are done");
     }
-    // Pages are given back as a whole.
+    // A part of a page that is done counts as nothing.
     process.task.wait = Some(wait(1));
     assert!(matches!(
         process.attempt(&mut host, &entry),
@@ -673,11 +675,11 @@ fn a_wait_beyond_its_range_gives_nothing_back() {
     assert_eq!(left(&mut host), [0, b't', b't', b't'], "{rule}");
 }
 
-/// The program goes on from the frame of a handler when no debugger may be there any more.
+/// A frame in which a handler returns has no step flag of a debugger, who may be gone by then.
 #[test]
 fn a_debuggers_step_is_in_no_frame() {
     use crate::trace::STEP_FLAG;
-    // Behind the address to return to: flags, links, the alternate stack, and seventeen registers.
+    // Words of the frame before the flags: the return address, five words of `ucontext`, and seventeen registers.
     const FLAGS: usize = 1 + 5 + 17;
     let mut host = Fake::new();
     let mut process = handling(&mut host, 0);

@@ -1,4 +1,4 @@
-//! Sockets: what an image can have of them whatever others do, and the ends of what they do.
+//! Sockets: what an image can have of them, whatever other programs do, and how calls that wait for them end.
 
 use super::*;
 use crate::outside::{Answer, Ask, Here, Link, Said};
@@ -12,12 +12,12 @@ const BYTES: u64 = 0x10_1000;
 const STREAM: u64 = 1 | 0o4000;
 const DATAGRAM: u64 = 2 | 0o4000;
 const PACKETS: u64 = 5 | 0o4000;
-/// `MSG_TRUNC`: how long a message is, however little of it is taken.
+/// `MSG_TRUNC`: the call returns the whole length of a message.
 const TRUNC: u64 = 0x20;
 /// `MSG_NOSIGNAL`.
 const NOSIGNAL: u64 = 0x4000;
 
-/// What an error is to programs.
+/// An error as a call returns it.
 fn rax(errno: Errno) -> i64 {
     errno.rax() as i64
 }
@@ -30,14 +30,14 @@ fn stranger(process: &mut One) -> Task {
     task
 }
 
-/// A name of IPv4 at [`NAME`].
+/// Writes an IPv4 address and port to [`NAME`].
 fn write_port(host: &mut Fake, address: [u8; 4], port: u16) {
     let name = [&[2, 0][..], &port.to_be_bytes(), &address, &[0; 8]].concat();
     host.write_memory(NAME, &name).unwrap();
 }
 
 impl One {
-    /// A socket that is bound to port 7,000 of the loopback, and one that is connected to it.
+    /// A socket at port 7,000 of the loopback, and one that is connected to it.
     fn ports(&mut self, host: &mut Fake, style: u64) -> [u64; 2] {
         write_port(host, [127, 0, 0, 1], 7000);
         let [bound, other] = [0, 1].map(|_| self.result(host, nr::socket, &[2, style, 0]) as u64);
@@ -54,7 +54,7 @@ impl One {
         [end as u64, other]
     }
 
-    /// So many bytes in one message, by ranges that are all the same page.
+    /// Sends so many bytes in one message, from ranges that are all the same page.
     fn sends(&mut self, host: &mut Fake, fd: u64, length: u64) -> i64 {
         let mut ranges: Vec<u64> = [BYTES, PAGE].repeat((length / PAGE) as usize);
         ranges.extend([BYTES, length % PAGE]);
@@ -67,7 +67,7 @@ impl One {
         self.result(host, nr::sendmsg, &[fd, MESSAGE, NOSIGNAL])
     }
 
-    /// How long the next message is, which is taken.
+    /// Takes the next message, and returns its length.
     fn takes(&mut self, host: &mut Fake, fd: u64) -> i64 {
         self.result(host, nr::recvfrom, &[fd, BYTES, 1, TRUNC, 0, 0])
     }
@@ -76,14 +76,14 @@ impl One {
         self.system.answered(Answer { link, said });
     }
 
-    /// What is asked for of the network.
+    /// The requests that the network's thread is to take.
     fn asks_for(&mut self) -> Vec<(Link, Ask)> {
         let requests = self.system.take_requests().into_iter();
         requests.map(|one| (one.link, one.what)).collect()
     }
 }
 
-/// A name that a program can give is one that an image can have.
+/// Every name that a program can bind can be in an image.
 #[test]
 fn names_are_as_long_as_an_image_can_have_them() {
     let mut host = Fake::new();
@@ -108,7 +108,7 @@ fn names_are_as_long_as_an_image_can_have_them() {
     One::adopt(&saved, 0, &mut host).expect("A6: and restored");
 }
 
-/// A socket with the name that stands at [`NAME`] from then on.
+/// A socket that is bound to a name, which is at [`NAME`] afterwards.
 fn named(one: &mut One, host: &mut Fake, kind: u64) -> u64 {
     host.write_memory(NAME, b"\x01\0\0server").unwrap();
     let bound = one.result(host, nr::socket, &[1, kind, 0]) as u64;
@@ -116,8 +116,9 @@ fn named(one: &mut One, host: &mut Fake, kind: u64) -> u64 {
     bound
 }
 
-/// Who connects pays for that until it is accepted, so a server may have more connections that wait than sockets are
-/// its share. They are in the image, and what it may have of them is restored, those that came first.
+/// A connection that is not accepted is paid for by the one that connects, so a server may have more waiting
+/// connections than its share of sockets. An image has them all, and as many as the share allows are restored, the
+/// first ones.
 #[test]
 fn connections_that_strangers_left_are_no_reason_to_refuse_an_image() {
     let mut host = Fake::new();
@@ -166,8 +167,8 @@ fn connections_that_strangers_left_are_no_reason_to_refuse_an_image() {
     assert!(again.system.has_no_sockets());
 }
 
-/// Descriptors on their way count for who sent them. A tree of any size that has more of them than it may have itself
-/// is not saved, with a sentence: its image could not be restored.
+/// Descriptors on their way count for their sender. A tree that has more of them than its own share is not saved, with
+/// a sentence, for its image could not be restored.
 #[test]
 fn what_is_too_much_for_an_image_is_refused_when_a_large_tree_is_saved() {
     let mut host = Fake::new();
@@ -206,7 +207,7 @@ fn what_is_too_much_for_an_image_is_refused_when_a_large_tree_is_saved() {
         }
         other.close_files(&mut server.system, &mut host);
     }
-    // 400 in all.
+    // There are 400 in all.
     match server.save(&mut host) {
         Err(part::Refusal::Because(sentence)) => {
             assert!(
@@ -218,8 +219,8 @@ fn what_is_too_much_for_an_image_is_refused_when_a_large_tree_is_saved() {
     }
 }
 
-/// However many large sockets an image has: those that are restored are as large as others would be, with all that is
-/// in them.
+/// However many large sockets an image has, no more are restored as large ones than the share allows, and nothing that
+/// is in them is lost.
 #[test]
 fn restored_sockets_are_not_larger_than_others() {
     let mut host = Fake::new();
@@ -265,13 +266,13 @@ fn restored_sockets_are_not_larger_than_others() {
         read += got;
     }
     assert_eq!(read, 5 * 0x1000, "A6: nothing is lost");
-    // And it can be saved once more.
+    // The restored tree can be saved again.
     let saved = again.save(&mut host).unwrap();
     again.close_all(&mut host);
     One::adopt(&saved, 0, &mut host).unwrap();
 }
 
-/// What is sent of a file goes in messages where there are messages, none longer than there is room for.
+/// `sendfile` to a socket with messages sends messages, none longer than there is room for.
 #[test]
 fn a_file_is_sent_in_messages() {
     let mut host = Fake::new();
@@ -286,7 +287,7 @@ fn a_file_is_sent_in_messages() {
         words(host, MESSAGE, &[0]);
         process.result(host, nr::sendfile, &[fd, 4, MESSAGE, count])
     };
-    // To nobody.
+    // The socket is not connected.
     let alone = process.result(&mut host, nr::socket, &[2, DATAGRAM, 0]) as u64;
     assert_eq!(file(&mut process, &mut host, alone, 10), rax(EDESTADDRREQ));
     let alone = process.result(&mut host, nr::socket, &[1, DATAGRAM, 0]) as u64;
@@ -305,7 +306,7 @@ fn a_file_is_sent_in_messages() {
     for fd in [to, from] {
         assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
     }
-    // Who does not block takes what there is room for; who does goes on as there is more.
+    // A nonblocking call sends what there is room for; a blocking one goes on when there is more room.
     let [to, from] = socket_pair(&mut process, &mut host, STREAM);
     let blocks = [from, u64::from(linux::F_SETFL), 0];
     assert_eq!(process.result(&mut host, nr::fcntl, &blocks), 0);
@@ -354,7 +355,7 @@ fn a_file_is_sent_in_messages() {
         assert_eq!(process.takes(&mut host, to), sent, "one message");
         assert!(sent >= 0x1_0000, "{sent}");
     }
-    // Who takes a short count for a sign that there is no room waits for some.
+    // A program that takes a short count for a full queue waits for room.
     let [to, from] = socket_pair(&mut process, &mut host, STREAM);
     let epoll = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
     // EPOLLOUT, by edges.
@@ -376,11 +377,11 @@ fn a_file_is_sent_in_messages() {
         "S1: who waits for room is told"
     );
     process.result(&mut host, nr::close, &[epoll]);
-    // Those beyond the first ones are smaller.
+    // Sockets beyond the first ones have smaller queues.
     while process.system.counted_things(Thing::Socket) < 60 {
         process.result(&mut host, nr::socket, &[1, DATAGRAM, 0]);
     }
-    // A datagram that does not fit is lost on its way, which is not its sender's fault.
+    // A datagram that does not fit is lost, which is not an error of the sender.
     let [to, from] = process.ports(&mut host, DATAGRAM);
     assert_eq!(process.sends(&mut host, from, 20_000), 20_000);
     assert_eq!(process.takes(&mut host, to), rax(EAGAIN));
@@ -398,7 +399,7 @@ fn a_file_is_sent_in_messages() {
     }
 }
 
-/// Any datagram that UDP can have fits into a queue.
+/// The longest datagram of UDP fits into a queue.
 #[test]
 fn the_longest_datagram_goes_over_the_loopback() {
     let mut host = Fake::new();
@@ -411,8 +412,7 @@ fn the_longest_datagram_goes_over_the_loopback() {
     assert_eq!(process.sends(&mut host, from, 65_508), rax(EMSGSIZE));
 }
 
-/// Who reads nothing takes nothing, and `writev` of nothing sends nothing; `write` of nothing sends a message without a
-/// byte.
+/// Reading no bytes takes no message, and `writev` of no bytes sends none; `write` of no bytes sends an empty message.
 #[test]
 fn nothing_is_read_and_written() {
     let mut host = Fake::new();
@@ -445,8 +445,8 @@ fn nothing_is_read_and_written() {
     }
 }
 
-/// A process with a name in the file system and an open FIFO is restored where neither is, and leaves nothing if it is
-/// not.
+/// A process with bound names and an open FIFO is restored where those files do not exist; if the restore fails, no
+/// file is left.
 #[test]
 fn names_and_fifos_are_made_where_they_are_not() {
     let mut host = Fake::new();
@@ -475,7 +475,7 @@ fn names_and_fifos_are_made_where_they_are_not() {
         bound.push(fd);
     }
     let saved = process.save(&mut host).unwrap();
-    // Another machine, in which something else has one of the names.
+    // Another machine, in which another file has one of the names.
     let mut host = Fake::new();
     drop(example(&mut host));
     host.session.mkdir(0o755, "/tmp/c").unwrap();
@@ -488,7 +488,7 @@ fn names_and_fifos_are_made_where_they_are_not() {
         assert_eq!(found, Err(Error::NotFound), "what was made is gone: {path}");
     }
     assert_eq!(host.opens, opens, "and closed");
-    // So it is with empty files that are in its place: they are what they were when it is refused.
+    // Empty files that have the names are what they were if the restore fails.
     for name in ["/tmp/a/fifo", "/tmp/a/b"] {
         add_executable(&mut host, name, b"");
     }
@@ -510,12 +510,12 @@ fn names_and_fifos_are_made_where_they_are_not() {
     assert_eq!(again.result(&mut host, nr::connect, &[fd, NAME, 10]), 0);
     let accept = [bound[0], 0, 0, 0];
     assert!(again.result(&mut host, nr::accept4, &accept) > 0);
-    // The FIFO is one by its name.
+    // The FIFO can be opened by its name.
     host.write_memory(NAME, b"/tmp/a/fifo\0").unwrap();
     let more = again.result(&mut host, nr::open, &[NAME, 1]) as u64;
     assert_eq!(again.result(&mut host, nr::write, &[more, BYTES, 3]), 3);
     assert_eq!(again.result(&mut host, nr::read, &[reads, BYTES, 99]), 3);
-    // The other name is in a directory that there was not.
+    // The other name is in a directory that the restore has made.
     let found = host
         .session
         .open_file(0, 0, "/tmp/c/d")
@@ -523,7 +523,7 @@ fn names_and_fifos_are_made_where_they_are_not() {
     assert_eq!(found, Ok(0));
 }
 
-/// Who waits for room in whom it is connected to is told when it is connected to nobody any more.
+/// A sender that waits for room at its peer is told when its socket is disconnected.
 #[test]
 fn who_waits_to_send_is_told_of_the_end_of_its_connection() {
     let mut host = Fake::new();
@@ -546,7 +546,7 @@ fn who_waits_to_send_is_told_of_the_end_of_its_connection() {
     assert_eq!(sent, rax(ENOTCONN));
 }
 
-/// Each of several messages is sent once, however late the file system says whose their names are.
+/// Each of several messages is sent once, however late the file system answers for their names.
 #[test]
 fn messages_to_late_names_are_sent_once() {
     let mut host = Fake::new();
@@ -585,13 +585,13 @@ fn messages_to_late_names_are_sent_once() {
     }
 }
 
-/// A call that has moved something returns that, and the next one is told of what went wrong.
+/// A call that has moved bytes returns their number, and the next call returns the error.
 #[test]
 fn who_was_cut_off_hears_of_it() {
     const WAITALL: u64 = 0x100;
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    // It reads what has come before the connection was cut off.
+    // The receiver reads what came before the reset.
     let [end, one] = process.ports(&mut host, STREAM);
     assert_eq!(process.result(&mut host, nr::write, &[one, BYTES, 1]), 1);
     assert_eq!(process.result(&mut host, nr::write, &[end, BYTES, 3]), 3);
@@ -601,7 +601,7 @@ fn who_was_cut_off_hears_of_it() {
     let told = process.result(&mut host, nr::recvfrom, &receive);
     assert_eq!(told, rax(ECONNRESET), "a reset is no end");
     assert_eq!(process.result(&mut host, nr::recvfrom, &receive), 0);
-    // It sends more than there is room for.
+    // The sender sends more than there is room for.
     let [end, one] = process.ports(&mut host, 1);
     let send = [one, BYTES, 0x3000, NOSIGNAL, 0, 0];
     let mut full = 0;
@@ -630,7 +630,7 @@ fn here() -> Here {
     }
 }
 
-/// A socket that was bound before the machine had an address reaches others when it has one.
+/// A socket that was bound before the machine had an address reaches others once it has one.
 #[test]
 fn who_was_bound_before_there_was_an_address_reaches_others() {
     let mut host = Fake::new();
@@ -652,7 +652,7 @@ fn who_was_bound_before_there_was_an_address_reaches_others() {
     assert_eq!(process.asks_for(), [(link, Ask::Receive)]);
     write_port(&mut host, [10, 0, 3, 2], 80);
     let send = [fd, BYTES, 4, 0, NAME, 16];
-    // It has none yet: it is looked once for each call.
+    // There is no address yet: each call asks once.
     for _ in 0..2 {
         assert_eq!(
             parks(&mut process, &mut host, nr::sendto, &send),
@@ -673,13 +673,13 @@ fn who_was_bound_before_there_was_an_address_reaches_others() {
     let to = (mapped(0x0a00_0302), 80);
     assert_eq!(process.asks_for(), [(link, Ask::Send(to, vec![0; 4]))]);
     process.hears(link, Said::Written);
-    // It is known from then on.
+    // The address is known from then on.
     assert_eq!(process.result(&mut host, nr::connect, &[fd, NAME, 16]), 0);
     assert_eq!(process.result(&mut host, nr::write, &[fd, BYTES, 4]), 4);
     assert_eq!(process.asks_for().len(), 1);
 }
 
-/// A connection to another machine is one line of what `/proc/net` lists.
+/// A connection to another machine is one line in `/proc/net/tcp`.
 #[test]
 fn a_connection_outside_is_listed_once() {
     let mut host = Fake::new();
@@ -712,8 +712,8 @@ fn opened_to_read(process: &mut One, host: &mut Fake, path: &str) -> u64 {
     process.result(host, nr::open, &[MESSAGE, 0]) as u64
 }
 
-/// The network's server ends while a connection is being made, and the next one is asked for it once more: who connects
-/// is told of the end, and does not wait for what is nobody's.
+/// The network's server ends while a connection is being made, and the next server makes what was asked for: the call
+/// is told of the end, and the new socket is closed.
 #[test]
 fn what_comes_after_the_end_is_closed() {
     let mut host = Fake::new();
@@ -743,7 +743,7 @@ fn what_comes_after_the_end_is_closed() {
     assert_eq!(process.system.counted_things(Thing::Outside), 0);
 }
 
-/// Who listens once more when that has failed is reached from outside, too.
+/// A second `listen`, after the first has failed, is reached from outside.
 #[test]
 fn who_listens_again_listens_outside() {
     let mut host = Fake::new();

@@ -1,11 +1,11 @@
-//! System V IPC: who waits, who is told, and that there is an end of it.
+//! System V IPC: calls that wait, what is handed to them, and bounds.
 
 use super::*;
 use crate::system::Thing;
 
 const AT: u64 = 0x10_0000;
 
-/// One operation on a semaphore, of a set.
+/// One operation on a semaphore of a set.
 fn operation(host: &mut Fake, set: u64, number: u16, add: i16, flags: u16) -> Registers {
     let words = [number, add as u16, flags];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -26,7 +26,7 @@ fn done(task: &mut Task, system: &mut System, host: &mut Fake, entry: &Registers
     }
 }
 
-/// A child and its tree.
+/// A process and its child.
 fn with_child(host: &mut Fake) -> (One, Task) {
     let mut root = example(host);
     root.result(host, nr::fork, &[]);
@@ -46,7 +46,7 @@ fn what_is_given_to_who_waits_is_his_whenever_he_comes() {
     let system = &mut root.system;
     assert_eq!(done(&mut child, system, &mut host, &takes), None);
     assert_eq!(done(&mut root.task, system, &mut host, &gives), Some(0));
-    // It is done for the child, before its call is made again; a restored one finds that, too.
+    // The operation is done for the child before its call is made again; a restored child finds it done, too.
     assert_eq!(value(&mut root, &mut host, set), 1);
     let tasks = [(FIRST, &root.task), (FIRST, &child)];
     let saved = save(&tasks, None, &root.system, &mut host).unwrap();
@@ -63,7 +63,7 @@ fn what_is_given_to_who_waits_is_his_whenever_he_comes() {
     let mut other = tasks.pop().unwrap();
     assert_eq!(done(&mut other, &mut again, &mut host, &takes), Some(0));
     assert_eq!(done(&mut other, &mut again, &mut host, &takes), None);
-    // A message is handed to who waits: nobody else finds it.
+    // A message is handed to the receiver that waits: nobody else finds it.
     assert_eq!(done(&mut child, system, &mut host, &receive), None);
     host.write_memory(AT + 0x2000, b"\x07\0\0\0\0\0\0\0text")
         .unwrap();
@@ -127,7 +127,7 @@ fn there_is_an_end_of_ipc_and_others_have_as_much() {
     );
     assert_eq!(fills(&mut root, &mut host, nr::msgget, &[0, 0o600]), 32);
     assert_eq!(fills(&mut root, &mut host, nr::shmget, &[0, 1, 0o600]), 128);
-    // What is undone: each semaphore counts once.
+    // Each semaphore with an adjustment to undo counts once.
     let mut undone = 0;
     'sets: for id in root
         .system
@@ -149,7 +149,7 @@ fn there_is_an_end_of_ipc_and_others_have_as_much() {
         }
     }
     assert_eq!(undone, crate::ipc::MAX_UNDO);
-    // Messages without a text are bounded, too.
+    // Messages without text are bounded, too.
     let queue = root.system.ipc(root.task.pid).queues.ids().next().unwrap() as u64;
     host.write_memory(AT, &1u64.to_le_bytes()).unwrap();
     let mut count = 0;
@@ -157,7 +157,7 @@ fn there_is_an_end_of_ipc_and_others_have_as_much() {
         count += 1;
     }
     assert_eq!(count, crate::ipc::MAX_MESSAGES);
-    // Another tree has its own, under the same keys, and sees none of these.
+    // Another tree has its own keys and identifiers, and sees none of these.
     let pid = root.system.create(None).unwrap();
     let task = Task::new(pid, "/tmp".to_string());
     let first = core::mem::replace(&mut root.task, task);
@@ -219,7 +219,7 @@ fn anything_can_be_asked_of_ipc() {
         match random.bool() {
             true => done(&mut root.task, &mut root.system, &mut host, &entry),
             false => {
-                // Its mappings are its own.
+                // The child has its own mappings.
                 std::mem::swap(&mut host.slots, &mut others);
                 let result = done(&mut child, &mut root.system, &mut host, &entry);
                 std::mem::swap(&mut host.slots, &mut others);
@@ -232,7 +232,7 @@ fn anything_can_be_asked_of_ipc() {
         if random.u8(..) == 0 {
             let tasks = [(FIRST, &root.task), (FIRST, &child)];
             let saved = save(&tasks, None, &root.system, &mut host).unwrap();
-            // Another machine: identities are those of a host.
+            // Another machine: identities belong to a host.
             let mut host = Fake::new();
             example(&mut host);
             let mut again = System::new();
@@ -263,7 +263,7 @@ fn what_is_given_is_not_lost_by_a_signal() {
         .unwrap();
     let send = registers(nr::msgsnd, &[queue, AT + 0x1000, 4, 0]);
     assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
-    // The child's thread is stopped for a signal where it is about to make its call again.
+    // A signal stops the child's thread where it is about to make its call again.
     let post = |task: &mut Task, signal| {
         let actions = task.shares.actions.borrow();
         task.signals.post(&actions, signal, Origin::default());
@@ -277,8 +277,8 @@ fn what_is_given_is_not_lost_by_a_signal() {
     let mut bytes = [0; 12];
     host.read_memory(AT + 0x2000, &mut bytes).unwrap();
     assert_eq!(&bytes, b"\x07\0\0\0\0\0\0\0text");
-    // Before anything has become of it the signal ends it, and nobody hands it anything: when it is made again, and where its
-    // thread is stopped before that.
+    // A signal ends a call that has received nothing, and nothing is handed to it afterwards: whether the call is made
+    // again or its thread is stopped before that.
     let interrupted = -i64::from(linux_raw_sys::errno::EINTR);
     let all = registers(nr::msgrcv, &[queue, AT + 0x2000, 100, 0, 0o4000]);
     for deliver in [emulate::call, emulate::interrupt] {
@@ -298,7 +298,7 @@ fn what_is_given_is_not_lost_by_a_signal() {
         assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
         assert_eq!(done(&mut root.task, system, &mut host, &all), Some(4));
     }
-    // One that nothing holds back ends it in any case.
+    // `SIGKILL` ends the call in any case.
     assert_eq!(done(&mut child, system, &mut host, &receive), None);
     assert_eq!(done(&mut root.task, system, &mut host, &send), Some(0));
     post(&mut child, 9);
@@ -312,7 +312,8 @@ fn a_crowd_at_semaphores_holds_up_nobody() {
     let mut host = Fake::new();
     let mut root = example(&mut host);
     let set = root.result(&mut host, nr::semget, &[5, 64, 0o1600]) as u64;
-    // Each takes one and gives the one before, so that who came last goes first, and every one is tried again for each.
+    // Each child takes its own semaphore and gives the one before: the last child goes first, and each success has all
+    // the others tried again.
     let mut crowd = Vec::new();
     for number in 0..CROWD {
         root.result(&mut host, nr::fork, &[]);
@@ -334,7 +335,7 @@ fn a_crowd_at_semaphores_holds_up_nobody() {
     let left = crowd.iter().filter(is_left).count();
     assert!(left > 0, "A9: every loop has a bound");
     assert!(left < CROWD as usize);
-    // All who are left are told, and do it by themselves, in whatever order.
+    // The children that are left are woken, and make their calls again in any order.
     let mut rounds = 0;
     while !crowd.is_empty() {
         let woken = root.system.take_woken();

@@ -1,4 +1,4 @@
-//! Tasks that are traced: where they stop, what their tracers are told, and what is saved of that.
+//! Traced tasks: where they stop, what their tracers are told, and what is saved of a trace.
 
 use super::*;
 use crate::signal::{sig, Origin};
@@ -11,7 +11,7 @@ const DETACH: u64 = 17;
 const SYSCALL: u64 = 24;
 const SETOPTIONS: u64 = 0x4200;
 
-/// A tracer and a child that it traces, which has stopped by a signal.
+/// A tracer and its traced child, which has stopped at a signal.
 fn traced(host: &mut Fake) -> (One, Task) {
     let mut root = example(host);
     root.result(host, nr::fork, &[]);
@@ -29,7 +29,7 @@ fn stop(root: &One, child: &Task) -> Option<Stop> {
     root.system.trace(child.tid).and_then(|trace| trace.stop)
 }
 
-/// What `wait4` says of the child: 0 if there is no news.
+/// The status that `wait4` stores for the child; 0 if there is no news.
 fn waits(root: &mut One, host: &mut Fake) -> u32 {
     host.write_memory(0x10_0000, &[0; 4]).unwrap();
     root.result(host, nr::wait4, &[u64::MAX, 0x10_0000, 1, 0]);
@@ -43,7 +43,7 @@ fn asks(root: &mut One, host: &mut Fake, child: &Task, request: u64, data: u64) 
     root.result(host, nr::ptrace, &[request, number, 0, data])
 }
 
-/// Lets it run in the program.
+/// Stops the child's thread in the program and lets it go on: its registers then.
 fn runs(root: &mut One, child: &mut Task, host: &mut Fake) -> Registers {
     match emulate::interrupt(child, &mut root.system, host, &registers(0, &[])) {
         Outcome::Go { registers, .. } => registers,
@@ -89,7 +89,7 @@ fn a_traced_call_stops_before_it_and_behind_it_each_time() {
     assert_eq!(stop(&root, &child), None);
 }
 
-/// A signal that a tracer keeps to itself never comes, and a call that it has interrupted begins again.
+/// A signal that the tracer does not pass on is not delivered, and the call that it has interrupted begins again.
 #[test]
 fn a_call_that_a_signal_interrupts_begins_again_if_the_tracer_says_so() {
     let mut host = Fake::new();
@@ -126,7 +126,8 @@ fn a_call_that_a_signal_interrupts_begins_again_if_the_tracer_says_so() {
     );
 }
 
-/// A call that waits for a message leaves the queue when a signal interrupts it, and comes again only if it begins again.
+/// A call that waits for a message leaves the queue when a signal interrupts it, and waits there again if it begins
+/// again.
 #[test]
 fn what_is_sent_while_the_tracer_looks_is_not_lost() {
     const AT: u64 = 0x10_0000;
@@ -188,7 +189,7 @@ fn who_is_detached_goes_on_by_itself() {
     assert_eq!(asks(&mut root, &mut host, &child, CONT, 0), -3);
     runs(&mut root, &mut child, &mut host);
     assert!(!root.system.is_traced(child.tid));
-    // Nobody traces processes of other trees, nor itself.
+    // Nobody traces processes of other trees, or itself.
     let other = root.system.create(None).unwrap();
     let attach = |root: &mut One, host: &mut Fake, number: u32| {
         root.result(host, nr::ptrace, &[16, u64::from(number)])
@@ -199,7 +200,7 @@ fn who_is_detached_goes_on_by_itself() {
     assert_eq!(attach(&mut root, &mut host, child.number), 0);
 }
 
-/// A trace comes back as it was, with what its tracer has not been told.
+/// A trace is restored as it was, with what its tracer has not been told.
 #[test]
 fn a_traced_task_comes_back_as_it_was() {
     let mut host = Fake::new();
@@ -243,8 +244,8 @@ fn a_traced_task_comes_back_as_it_was() {
     assert_eq!(system.tracees(new), [tid], "A6: whom it traces");
 }
 
-/// What is asked for while a call is made waits with that call. One that its tracer is told of first is not made yet: what
-/// others ask for then is not for it.
+/// What is asked of the host during a call belongs to that call. A call that stops for the tracer at its entry has not
+/// begun: what others ask for meanwhile is not its.
 #[test]
 fn a_call_that_stops_before_it_has_not_begun() {
     let mut host = Fake::new();
@@ -269,7 +270,7 @@ fn a_call_that_stops_before_it_has_not_begun() {
     let outcome = emulate::call(&mut child, &mut root.system, &mut host, &get);
     assert!(matches!(outcome, Outcome::Go { .. }));
     makes(&host, 1, "the call that is made");
-    // So it is with the stop before the end.
+    // The same holds for the stop before the end.
     let exits = u64::from(option::of(event::EXIT));
     assert_eq!(waits(&mut root, &mut host), 0x57f);
     assert_eq!(asks(&mut root, &mut host, &child, SETOPTIONS, exits), 0);

@@ -1,4 +1,4 @@
-//! Trees of processes that are saved together: true ones come back as they were, forged ones are refused or sound.
+//! Trees of processes that are saved together: true images are restored as they were, forged ones are refused or sound.
 
 use super::*;
 use crate::part::tests::{forge, forge_many, forge_pipes, with_tree, Forged};
@@ -6,15 +6,15 @@ use crate::part::Adopted;
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-/// A root with two children that live, one of which is in its memory, one that has ended, and a thread; with descriptors,
-/// a pipe, an event and sockets that they share, one of these on its way.
+/// A root with two living children, one of which shares its memory, one child that has ended, and a thread. They share
+/// descriptors, a pipe, an event and sockets, of which one is on its way in a message.
 struct Family {
     root: One,
     /// Child, child in the same memory, and thread.
     others: Vec<Task>,
 }
 
-/// Memory objects of a family.
+/// The number of memory objects of a family.
 const OBJECTS: usize = 3;
 const PLACES: [u64; 4] = [FIRST, FIRST, 0x200, 0x210];
 
@@ -58,7 +58,7 @@ fn family(host: &mut Fake) -> Family {
     let beside = child_of(&mut root, host);
     let thread = thread_of(&mut root, host);
     assert_ne!(ended, i64::from(child.number));
-    // What was sent before is none of these tests' business.
+    // Signals and wake-ups so far are not looked at by the tests.
     let _ = (root.system.take_sent(), root.system.take_woken());
     Family {
         root,
@@ -66,28 +66,28 @@ fn family(host: &mut Fake) -> Family {
     }
 }
 
-/// A lock of a range of a file, which is to be free.
+/// Locks a range of a file, which must be free.
 fn lock(one: &mut One, host: &mut Fake, fd: u64, kind: u32, start: u64, length: u64) {
     asked(host, kind, start, length);
     let set = [fd, u64::from(linux::F_SETLK), 0x10_0000];
     assert_eq!(one.result(host, nr::fcntl, &set), 0);
 }
 
-/// Puts an operation on a semaphore where `semop` reads it.
+/// Writes an operation on a semaphore to where `semop` reads it.
 pub(super) fn operation(host: &mut Fake, number: u16, add: i16, flags: u16) {
     let words = [number, add as u16, flags];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     host.write_memory(0x10_0000, &bytes).unwrap();
 }
 
-/// Puts a range where `fcntl` reads it.
+/// Writes a lock to where `fcntl` reads it.
 fn asked(host: &mut Fake, kind: u32, start: u64, length: u64) {
     let words = [u64::from(kind), start, length, 0];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     host.write_memory(0x10_0000, &bytes).unwrap();
 }
 
-/// Maps a file to be shared, or nothing of one.
+/// Maps two pages shared, of this file or anonymous ones (`u64::MAX`).
 fn map_shared(one: &mut One, host: &mut Fake, fd: u64) -> i64 {
     let flags = match fd {
         u64::MAX => linux::MAP_SHARED | linux::MAP_ANONYMOUS,
@@ -98,7 +98,7 @@ fn map_shared(one: &mut One, host: &mut Fake, fd: u64) -> i64 {
     one.result(host, nr::mmap, &[0, size, rights, u64::from(flags), fd, 0])
 }
 
-/// Opens both ends of a pseudo-terminal, which becomes that of the session: their descriptors.
+/// Opens a pseudo-terminal, which becomes the session's: the descriptors of master and slave.
 pub(super) fn terminal(one: &mut One, host: &mut Fake) -> (i64, i64) {
     host.write_memory(0x10_0000, b"/dev/ptmx\0").unwrap();
     let rights = u64::from(linux::O_RDWR);
@@ -120,7 +120,7 @@ pub(super) fn terminal(one: &mut One, host: &mut Fake) -> (i64, i64) {
     (master, one.result(host, nr::open, &[0x10_0000, rights]))
 }
 
-/// What is to be done with memory objects is done.
+/// Does all pending work on memory objects.
 fn settle(system: &mut System, host: &mut Fake) {
     while system.objects.is_due() {
         system.settle_objects(host);
@@ -137,7 +137,7 @@ impl Family {
         save(&tasks, None, &self.root.system, host).expect("it can be saved")
     }
 
-    /// Ends all of it.
+    /// Closes the files of all its tasks.
     fn end(&mut self, host: &mut Fake) {
         self.root.close_all(host);
         for task in &mut self.others {
@@ -148,18 +148,18 @@ impl Family {
 
 fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adopted), String> {
     let mut system = System::new();
-    // So that nobody has the number that he had.
+    // No process gets the number that it had.
     for _ in 0..20 {
         system.create(None).unwrap();
     }
-    // Nor anything the identity of another system's.
+    // And nothing gets the identity that it had in the other system.
     for _ in 0..1000 {
         system.new_identity();
     }
     let root = system.create(None).unwrap();
     let adopted = part::adopt(saved, (memories, OBJECTS), 0, root, &mut system, host);
     if adopted.is_err() {
-        // Nothing was made, and the root is still there to be given up.
+        // Nothing was made, and the root can still be given up.
         assert_eq!(system.count(), 21);
         nothing_is_left(&system);
     }
@@ -168,7 +168,7 @@ fn adopt(saved: &[u8], memories: usize, host: &mut Fake) -> Result<(System, Adop
 
 fn end_all(adopted: Adopted, system: &mut System, host: &mut Fake) {
     let root = adopted.members[0].pid;
-    // With its task each has its memory no more.
+    // With its task each process drops its memory.
     for mut seated in adopted.tasks {
         seated.task.close_files(system, host);
     }
@@ -222,7 +222,7 @@ fn a_tree_comes_back_with_what_its_processes_share() {
     let [root, child, beside, thread] = &mut tasks[..] else {
         panic!("{} tasks", tasks.len())
     };
-    // Numbers, as programs see them.
+    // The numbers that programs see.
     let get = |number| registers(number, &[]);
     for (task, number, parent) in [
         (&mut *root, numbers[0], 1),
@@ -243,7 +243,7 @@ fn a_tree_comes_back_with_what_its_processes_share() {
     }
     let tid = returns(thread, &mut system, &mut host, &get(nr::gettid));
     assert_eq!(tid, i64::from(numbers[3]));
-    // A description, and its offset; a table; a memory.
+    // A shared description and its offset, a shared table, a shared memory.
     let seek = registers(nr::lseek, &[4, 50, 0]);
     assert_eq!(returns(child, &mut system, &mut host, &seek), 50);
     let tell = registers(nr::lseek, &[4, 0, 1]);
@@ -253,7 +253,7 @@ fn a_tree_comes_back_with_what_its_processes_share() {
     assert!(Rc::ptr_eq(&thread.shares.actions, &root.shares.actions));
     assert!(!Rc::ptr_eq(&child.shares.files, &root.shares.files));
     assert!(!Rc::ptr_eq(&child.shares.memory, &root.shares.memory));
-    // A pipe, an event, a connection.
+    // A pipe, an event and a connection.
     for (write, read) in [(1, 0), (2, 2), (3, 5)] {
         host.write_memory(0x10_0000, b"8 bytes!").unwrap();
         let put = registers(nr::write, &[write, 0x10_0000, 8]);
@@ -261,7 +261,7 @@ fn a_tree_comes_back_with_what_its_processes_share() {
         let get = registers(nr::read, &[read, 0x10_1000, 8]);
         assert_eq!(returns(root, &mut system, &mut host, &get), 8);
     }
-    // Who has ended is waited for once.
+    // The child that has ended is waited for once.
     let wait = registers(nr::wait4, &[u64::MAX, 0x10_0000, 1, 0]);
     assert!(returns(root, &mut system, &mut host, &wait) > 0);
     let mut status = [0; 4];
@@ -283,7 +283,7 @@ fn a_tree_that_does_not_fit_is_refused() {
         system.new_identity();
     }
     let job = system.create(None).unwrap();
-    // A job has room for two processes more, and the tree has four.
+    // The job has room for two more processes, and the tree has four.
     for _ in 0..services::process::MAX_JOB - 3 {
         system.create(Some(job)).unwrap();
     }
@@ -296,7 +296,7 @@ fn a_tree_that_does_not_fit_is_refused() {
     family.end(&mut host);
 }
 
-/// What one thing of a tree says of another one is true, or the tree is refused.
+/// What one thing of an image says of another must be true, or the image is refused.
 #[test]
 fn forged_trees_are_refused() {
     let mut host = Fake::new();
@@ -307,7 +307,7 @@ fn forged_trees_are_refused() {
     let mut is_taken = |forged: &Forged| {
         let is_taken = adopt(&forge(&saved, *forged), 2, &mut host).is_ok();
         if is_taken {
-            // The next one may have the same.
+            // The next image may use the same identities.
             host.objects.clear();
         }
         is_taken
@@ -317,7 +317,8 @@ fn forged_trees_are_refused() {
     family.end(&mut host);
 }
 
-/// Lists that are longer than those of any tree are refused for their length: nobody goes through one for each element of another.
+/// Lists that are longer than those of any tree are refused for their length, before one is searched for each element
+/// of another.
 #[test]
 fn a_tree_with_endless_lists_is_refused_for_their_length() {
     let mut host = Fake::new();
@@ -331,7 +332,7 @@ fn a_tree_with_endless_lists_is_refused_for_their_length() {
         sentence, "it has 4000 files of memory, of which a tree can have 1024",
         "S2"
     );
-    // For so few memory objects it is none, whatever it says of them.
+    // For another number of memory objects than it lists the part is refused at once.
     let sentence = refused((2, OBJECTS), &mut host).unwrap();
     assert_eq!(sentence, "its Linux part makes no sense");
     let sentence = part::Shown::read(&bytes, None, |_| true).err().unwrap();
@@ -339,9 +340,8 @@ fn a_tree_with_endless_lists_is_refused_for_their_length() {
     family.end(&mut host);
 }
 
-/// What is said of a part to people is what is in it; of one that is refused nothing is said.
-/// However many large pipes an image has: those that are restored are as large as others would be, with all that is
-/// in them, and those that were large stay so.
+/// However many large pipes an image has, no more are restored as large ones than the share allows, nothing that is in
+/// them is lost, and those that were large by right stay so.
 #[test]
 fn restored_pipes_are_not_larger_than_others() {
     let mut host = Fake::new();
@@ -373,7 +373,7 @@ fn restored_pipes_are_not_larger_than_others() {
         32,
         "S2: an image has no more than its share"
     );
-    // Those that are not large hold what they held, and can be saved once more.
+    // The pipes that are not large hold what they held, and can be saved again.
     let saved = again.save(&mut host).unwrap();
     again.close_all(&mut host);
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
@@ -389,6 +389,7 @@ fn restored_pipes_are_not_larger_than_others() {
     nothing_is_left(&again.system);
 }
 
+/// What people are shown of a part is what the part has; of a part that is refused nothing is shown.
 #[test]
 fn what_is_shown_of_a_tree_is_what_it_has() {
     let mut host = Fake::new();
@@ -427,7 +428,7 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
         let is_there = (7..7 + files).contains(&number);
         assert_eq!(text.contains(&line), is_there, "{line}:\n{text}");
     }
-    // As for whoever restores it, it is of so many memories and pieces of shared memory.
+    // As at a restore, one count of memories and of memory objects fits.
     let counts: Vec<(usize, usize)> = (0..64).map(|n| (n / 8, n % 8)).collect();
     let read =
         |counts: &&(usize, usize)| part::Shown::read(&saved, Some(**counts), |_| true).is_ok();
@@ -456,11 +457,11 @@ fn what_is_shown_of_a_tree_is_what_it_has() {
     family.end(&mut host);
 }
 
-/// A task reads what `/proc` says of its process.
+/// A task reads the files of `/proc` about its process.
 fn read_about_itself(task: &mut Task, system: &mut System, host: &mut Fake) {
     for name in ["stat", "statm", "status", "maps", "cmdline", "environ"] {
         let path = format!("/proc/self/{name}\0");
-        // In some altered trees there are too many descriptors for one more.
+        // Some altered trees have too many descriptors for one more.
         host.write_memory(0x10_0040, path.as_bytes()).unwrap();
         let open = registers(nr::open, &[0x10_0040, 0]);
         let Outcome::Go {
@@ -478,8 +479,8 @@ fn read_about_itself(task: &mut Task, system: &mut System, host: &mut Fake) {
     }
 }
 
-/// One more way in which bytes of a part are others, besides [`altered`]: what is encoded is of any length, so that one byte more or
-/// less moves all behind it, and numbers are as large as they can be.
+/// Alters bytes of a part as [`altered`] does, and in one more way: a byte more or less, which moves all behind it, a
+/// very large number, or a copied piece.
 fn altered_more(saved: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut bytes = altered(saved, random);
     let at = random.usize(..bytes.len());
@@ -495,7 +496,7 @@ fn altered_more(saved: &[u8], random: &mut Rng) -> Vec<u8> {
             bytes.splice(at..=at, huge);
         }
         4 => {
-            // What is somewhere is elsewhere, too.
+            // A piece is copied to another place.
             let from = random.usize(..bytes.len());
             let length = random.usize(..32).min(bytes.len() - from);
             let piece = bytes[from..from + length].to_vec();
@@ -507,7 +508,7 @@ fn altered_more(saved: &[u8], random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// A sentence without its numbers and without the names of files.
+/// A sentence without numbers and names of files.
 fn without_numbers(text: &str) -> String {
     let plain = |word: &str| match word.starts_with('/') {
         true => String::from("/"),
@@ -526,12 +527,12 @@ fn number(name: &str, usual: u64) -> u64 {
     }
 }
 
-/// So many ways to be refused, and to be taken, are reached by every seed that was tried.
+/// The number of different outcomes that every seed tried has reached at least.
 const LEAST_OUTCOMES: usize = 200;
 
-/// Altered trees, and those that are forged, each of which leads to further ones if what it comes to is rare: refusals guide what is
-/// tried, and what those
-/// that are taken do, so that it gets behind the first of them. `FERMATA_SEED` plays others, `FERMATA_IMAGES` more.
+/// Altered and forged trees are refused or sound. A tree with a rare outcome is altered further: the sentences of
+/// refusals, and the results of the calls of accepted trees, lead the search behind the first checks. `FERMATA_SEED`
+/// sets the seed, `FERMATA_IMAGES` the number of images.
 #[test]
 fn altered_trees_are_refused_or_sound() {
     let mut host = Fake::new();
@@ -552,7 +553,7 @@ fn altered_trees_are_refused_or_sound() {
             0 => &saved,
             _ => &corpus[random.usize(..corpus.len())],
         };
-        // Mostly such as can be read: what is looked at behind that is more.
+        // Mostly parts that can be decoded, for more checks come behind that.
         let may = random.u32(..20) == 0;
         let mut tries = (0..200).map(|_| match random.u32(..50) {
             0 => Some(altered_more(from, &mut random)),
@@ -569,7 +570,7 @@ fn altered_trees_are_refused_or_sound() {
             }
             Err(sentence) => without_numbers(&sentence),
         };
-        // What one tree has given a name is not the next one's.
+        // The next tree must not find the objects of this one.
         host.objects.clear();
         let times = reached.entry(outcome).or_insert(0);
         *times += 1;
@@ -596,7 +597,7 @@ fn altered_trees_are_refused_or_sound() {
     family.end(&mut host);
 }
 
-/// Whatever came through, calls on it are well behaved, and nothing of it is left. Errors that they returned.
+/// Makes calls in an accepted tree and ends it, after which nothing is left. The errors that the calls returned.
 fn use_and_end(mut adopted: Adopted, system: &mut System, host: &mut Fake) -> String {
     let mut said = String::new();
     for seated in &mut adopted.tasks {
@@ -619,7 +620,7 @@ fn use_and_end(mut adopted: Adopted, system: &mut System, host: &mut Fake) -> St
     said
 }
 
-/// Files that are written are what they were, those that are read are there, and no name is half a file.
+/// Files that were open for writing are restored, files that were read are there, and no name is that of half a file.
 #[test]
 fn files_come_with_the_tree() {
     let mut host = Fake::new();
@@ -636,14 +637,14 @@ fn files_come_with_the_tree() {
     };
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert_eq!(read(&mut host, &mut again), b"as it was");
-    // It is not there at all any more.
+    // The file is not there at all.
     again.close_all(&mut host);
     host.session.unlink("/tmp/file").unwrap();
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     assert_eq!(read(&mut host, &mut again), b"as it was");
     again.close_all(&mut host);
     process.close_all(&mut host);
-    // What may not be durable does not take the place of what is.
+    // A file that may not be durable does not replace one that is.
     host.session.unlink("/tmp/file").unwrap();
     host.cannot_sync = true;
     assert!(One::adopt(&saved, 0, &mut host).is_err());
@@ -653,13 +654,13 @@ fn files_come_with_the_tree() {
         "A6: a file is durable before it has its name"
     );
     host.cannot_sync = false;
-    // Where a directory has its name, it cannot be.
+    // A directory has the name of the file.
     host.session.mkdir(0o755, "/tmp/file").unwrap();
     assert!(One::adopt(&saved, 0, &mut host).is_err());
 }
 
-/// A process is where it was, or it is said that this is not there. Where it was in a directory that had been removed
-/// it is so again.
+/// A process is restored in its working directory, or the directory is said to be missing. A process whose directory
+/// had been removed before the checkpoint is in a removed one again.
 #[test]
 fn a_working_directory_is_there_or_was_not() {
     let mut host = Fake::new();
@@ -682,7 +683,7 @@ fn a_working_directory_is_there_or_was_not() {
     let cwd = again.task.shares.context.borrow().cwd.clone();
     assert_eq!(cwd, "/tmp/within", "A6: it was removed before");
     again.close_all(&mut host);
-    // What has the name is no directory any more.
+    // A file has the directory's name.
     let flags = Flags {
         create: true,
         ..Flags::default()
@@ -695,8 +696,8 @@ fn a_working_directory_is_there_or_was_not() {
     process.close_all(&mut host);
 }
 
-/// An image has of a file that is open to be read, executed or mapped the name only: size and time of it are told, and of
-/// no other one.
+/// Of a file that is open for reading, executed or mapped an image has only the name: the checkpointer is told the
+/// file's size and time, and those of no other file.
 #[test]
 fn files_that_an_image_only_names_are_told() {
     let mut host = Fake::new();
@@ -727,7 +728,7 @@ fn files_that_an_image_only_names_are_told() {
     let map = |fd: u64, offset| [0, 3 * PAGE, u64::from(READ), 2, fd, offset];
     assert!(process.result(&mut host, nr::mmap, &map(6, 0)) > 0);
     assert!(process.result(&mut host, nr::mmap, &map(6, 0)) > 0);
-    // Not from its beginning.
+    // Not mapped from its beginning.
     assert!(process.result(&mut host, nr::mmap, &map(7, PAGE)) > 0);
     let (executed, _) = process.system.busy.execute(program);
     process.memory().executed = Some(executed);
@@ -761,7 +762,7 @@ fn files_that_an_image_only_names_are_told() {
         named("/tmp/read", 10),
     ];
     let all = [data.clone(), library.clone(), program.clone(), read];
-    // `/tmp/file` is open to be written: the image has it.
+    // `/tmp/file` is open for writing: the image has it.
     assert_eq!(told(&process, &mut host, false), all, "A6: others are told");
     let with_files = told(&process, &mut host, true);
     assert_eq!(
@@ -769,11 +770,11 @@ fn files_that_an_image_only_names_are_told() {
         [data.clone(), library, program],
         "A6: the image has it"
     );
-    // One that is gone is nothing that could be told.
+    // A file that was removed cannot be told.
     host.session.unlink("/tmp/library").unwrap();
     let left = [data, all[2].clone(), all[3].clone()];
     assert_eq!(told(&process, &mut host, false), left);
-    // Who is restored from it has the names, too.
+    // A restored process has the names, too.
     let saved = process.save(&mut host).unwrap();
     let mut again = One::adopt(&saved, 0, &mut host).unwrap();
     let names: Vec<String> = again.memory().mapped.paths().map(String::from).collect();
@@ -784,8 +785,8 @@ fn files_that_an_image_only_names_are_told() {
     process.close_all(&mut host);
 }
 
-/// However many working directories and programs a tree has: they are looked for in turns when it is saved, and when it
-/// is restored.
+/// However many working directories and programs a tree has, they are looked up in turns, at a checkpoint and at a
+/// restore.
 #[test]
 fn names_are_looked_for_in_turns() {
     const CHILDREN: usize = 100;
@@ -846,7 +847,7 @@ fn names_are_looked_for_in_turns() {
     process.close_all(&mut host);
 }
 
-/// No image has signals read away that nobody can hold back.
+/// An image cannot have a `signalfd` that takes signals which nobody can block.
 #[test]
 fn no_image_reads_away_what_ends_a_process() {
     let mut host = Fake::new();
@@ -863,7 +864,7 @@ fn no_image_reads_away_what_ends_a_process() {
     let differs = |at: &usize| one[*at] != other[*at];
     let at: Vec<usize> = (0..one.len()).filter(differs).collect();
     assert_eq!((one.len(), at.len()), (other.len(), 1), "the mask");
-    // In seven bits each: those of signal 9 are half of those of signal 10.
+    // The mask is encoded in groups of seven bits: half of the byte for signal 10 is the one for signal 9.
     let mut forged = one.clone();
     forged[at[0]] /= 2;
     let taken = One::adopt(&forged, 0, &mut host).is_ok();
@@ -873,7 +874,8 @@ fn no_image_reads_away_what_ends_a_process() {
     process.close_all(&mut host);
 }
 
-/// Who watches a date by edges is told when it has passed, also where that was before the restored process's clock began.
+/// An edge-triggered watch reports a date that has passed, also if the date is before the beginning of the restored
+/// process's clock.
 #[test]
 fn a_date_that_passed_is_an_edge() {
     const SECOND: u64 = 1_000_000_000;
@@ -904,8 +906,8 @@ fn a_date_that_passed_is_an_edge() {
     again.close_all(&mut host);
 }
 
-/// What was set to a date goes off at that, however long the image lay, also if that was long ago; what was set to a
-/// time of the process's clock waits as long as it would have waited.
+/// A timer that is set to a date goes off then, however long the image lay, also if the date has passed; one that is
+/// set to a time of the process's clock waits as long as it would have waited.
 #[test]
 fn dates_are_kept() {
     const SECOND: u64 = 1_000_000_000;
@@ -936,7 +938,7 @@ fn dates_are_kept() {
         assert_eq!(one.result(host, call, &[of, 0x10_0000]), 0);
         let mut left = [0; 8];
         host.read_memory(0x10_0010, &mut left).unwrap();
-        // As one that has just begun to wait for the next second.
+        // The next second has just begun, which whole seconds do not show.
         u64::from_le_bytes(left) + 1
     };
     for (lay, date) in [(7 * MINUTE, 180), (0, 600)] {
@@ -951,7 +953,7 @@ fn dates_are_kept() {
         again.close_all(&mut host);
         host.now -= lay;
     }
-    // It was eight minutes ago, and each minute since.
+    // The first date was eight minutes ago, and one has passed in each minute since.
     host.now += 18 * MINUTE;
     let stood = 0u64.wrapping_sub(18 * MINUTE);
     let mut again = One::adopt(&saved, stood, &mut host).unwrap();
@@ -964,7 +966,7 @@ fn dates_are_kept() {
     process.close_all(&mut host);
 }
 
-/// Whenever a restore is given up that waits for a disk, nothing is left of a file that it puts back.
+/// A restore that is given up while it waits for a disk leaves nothing of the file that it was restoring.
 #[test]
 fn who_is_killed_while_a_file_is_put_back_leaves_nothing() {
     let mut host = Fake::new();
@@ -997,11 +999,12 @@ fn who_is_killed_while_a_file_is_put_back_leaves_nothing() {
         }
     }
     assert!(made > 2, "it is waited for again and again");
-    // Its name is known when it has been made.
+    // A file's name is known only once it was made: one that is being made may be left.
     assert!(left <= 1, "A6: a restore that is killed leaves nothing");
 }
 
-/// Locks are their owners' again: a table's, a description's, and that of a whole file. While somebody else has one the tree is refused.
+/// Locks are restored for their owners: a process's, a description's, and that of a whole file. The tree is refused
+/// while another process has one of them.
 #[test]
 fn locks_come_with_the_tree() {
     let mut host = Fake::new();
@@ -1029,7 +1032,7 @@ fn locks_come_with_the_tree() {
     let open = registers(nr::open, &[0x10_0040, 2]);
     host.write_memory(0x10_0040, b"/tmp/file\0").unwrap();
     assert_eq!(returns(&mut other, system, &mut host, &open), 0);
-    // Those of the process, of whom others see the number that it has.
+    // Locks of the process keep others out, and not the process.
     let mut blocked =
         |task: &mut Task, fd: u64, host: &mut Fake, command: u32, range: (u64, u64)| {
             asked(host, linux::F_WRLCK, range.0, range.1);
@@ -1061,14 +1064,14 @@ fn locks_come_with_the_tree() {
         returns(&mut other, system, &mut host, &exclusive),
         EAGAIN.rax() as i64
     );
-    // They go as they would have gone.
+    // The locks end with their owner.
     again.close_files(system, &mut host);
     assert_eq!(returns(&mut other, system, &mut host, &exclusive), 0);
     other.close_files(system, &mut host);
     nothing_is_left(system);
 }
 
-/// A file of `memfd_create` has its contents, name and seals again, for all who share its description.
+/// A file of `memfd_create` is restored with its contents, name and seals, for all that share its description.
 #[test]
 fn files_of_memory_come_with_the_tree() {
     let mut host = Fake::new();
@@ -1097,7 +1100,7 @@ fn files_of_memory_come_with_the_tree() {
     let mut text = [0; 8];
     host.read_memory(0x10_1000, &mut text).unwrap();
     assert_eq!(&text, b"its name");
-    // Where it was, and as long as it may be.
+    // The offset is restored, and the seal holds.
     assert_eq!(again.result(&mut host, nr::lseek, &[0, 0, 1]), 8);
     assert_eq!(
         again.result(&mut host, nr::write, &[0, 0x10_0000, 1]),
@@ -1109,7 +1112,7 @@ fn files_of_memory_come_with_the_tree() {
     );
     again.close_all(&mut host);
     nothing_is_left(&again.system);
-    // One that is too large is refused.
+    // A file that is too large is refused.
     let mut host = Fake::new();
     let mut process = example(&mut host);
     assert_eq!(
@@ -1125,7 +1128,8 @@ fn files_of_memory_come_with_the_tree() {
     );
 }
 
-/// What is opened by the name of a descriptor is open as long as one of both is, also when the first one goes first, and in an image.
+/// A file that is opened again by the name of its descriptor is open until both descriptors are closed, in any order,
+/// and in an image.
 #[test]
 fn what_is_open_twice_is_closed_with_the_last_one() {
     let mut host = Fake::new();
@@ -1160,7 +1164,7 @@ fn what_is_open_twice_is_closed_with_the_last_one() {
     assert_eq!(host.opens, before, "{rule}");
 }
 
-/// A pipe has as many ends as were opened, by whatever name.
+/// Each open of a pipe by a descriptor's name is one more end.
 #[test]
 fn a_pipe_is_opened_by_the_name_of_a_descriptor() {
     let mut host = Fake::new();
@@ -1197,7 +1201,7 @@ fn a_pipe_is_opened_by_the_name_of_a_descriptor() {
     nothing_is_left(&process.system);
 }
 
-/// Memory that processes share is the same for both again, and who waits at a word of it is woken by the other one.
+/// Memory that processes share is shared again, and a task that waits at a word of it is woken by the other process.
 #[test]
 fn shared_memory_comes_with_the_tree() {
     let mut host = Fake::new();
@@ -1254,7 +1258,8 @@ fn shared_memory_comes_with_the_tree() {
     root.close_all(&mut host);
 }
 
-/// A mapped file is in the image as programs see it. What has it mapped besides, when it is saved or when it is restored, is told.
+/// The image has a mapped file as programs see it. If another process maps it at the checkpoint or at the restore, that
+/// is refused.
 #[test]
 fn mapped_files_come_with_the_tree() {
     let mut host = Fake::new();
@@ -1272,10 +1277,10 @@ fn mapped_files_come_with_the_tree() {
     assert!(map_shared(&mut process, &mut host, 4) > 0);
     let id = process.memory().objects.ids().next().unwrap();
     host.write_object(id, 0, b"stored!").unwrap();
-    // Somebody waits until it is written back.
+    // A caller waits until it is written back.
     assert!(process.system.objects.write_back(id, true).is_some());
     let saved = process.save(&mut host).unwrap();
-    // Somebody else maps it.
+    // Another process maps it.
     let open = process.files().fds[4].description.borrow().clone();
     let mut other = One::new("/tmp");
     other.memory().areas = Areas::default();
@@ -1293,7 +1298,7 @@ fn mapped_files_come_with_the_tree() {
     assert!(common.has(both[1], &process.system));
     let root = process.system.create(None).unwrap();
     host.adopted = vec![host.objects[&id].clone()];
-    // As it is in the image: it is not made again.
+    // The file is as in the image, so it is not made again.
     let ino = process.files().get(4).unwrap().ino().unwrap();
     host.session.write(ino, 0, b"stored!").unwrap();
     let refused = part::adopt(&saved, (1, 1), 0, root, &mut process.system, &mut host);
@@ -1302,7 +1307,7 @@ fn mapped_files_come_with_the_tree() {
         "somebody else has mapped one of its files now"
     );
     assert_eq!(process.system.counted_things(Thing::Object), 1);
-    // In another machine.
+    // A restore in another machine.
     let mut system = System::new();
     for _ in 0..1000 {
         system.new_identity();
@@ -1321,7 +1326,7 @@ fn mapped_files_come_with_the_tree() {
     assert!(is_due, "A6: it is still written back");
     settle(&mut again.system, &mut host);
     assert!(!again.system.objects.is_behind(id, 1));
-    // What is written is in the memory, too.
+    // What is written to the file is in the memory, too.
     assert_eq!(write(&mut again, &mut host), 7);
     let mut bytes = [0; 7];
     host.read_object(id, 0, &mut bytes).unwrap();
@@ -1333,7 +1338,8 @@ fn mapped_files_come_with_the_tree() {
     nothing_is_left(&system);
 }
 
-/// A terminal has its settings, its size, what was typed and put out, and its session again, though another one has its number now.
+/// A terminal is restored with its settings, size, input, output, session and number, though another terminal has that
+/// number.
 #[test]
 fn terminals_come_with_the_tree() {
     use linux_raw_sys::ioctl::{TIOCGPGRP, TIOCGPTN, TIOCGWINSZ, TIOCSCTTY, TIOCSWINSZ};
@@ -1362,7 +1368,7 @@ fn terminals_come_with_the_tree() {
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
     let mut system = System::new();
-    // Somebody else's.
+    // The terminal of another tree.
     let other = system.create(None).unwrap();
     let payer = system.find(other).unwrap().payer;
     let taken = system.new_pty(other, payer).unwrap();
@@ -1407,7 +1413,7 @@ fn terminals_come_with_the_tree() {
         read(&mut again, &mut host, master),
         b"one\r\ntwo\r\nthroneee\r\n"
     );
-    // Its slave is opened by that number, and new ones have others.
+    // The slave is opened by that number, and new terminals have others.
     host.write_memory(0x10_0000, b"/dev/pts/0\0").unwrap();
     assert!(again.result(&mut host, nr::open, &[0x10_0000, 2]) > 0);
     let (second, _) = terminal(&mut again, &mut host);
@@ -1417,7 +1423,7 @@ fn terminals_come_with_the_tree() {
     nothing_is_left(&again.system);
 }
 
-/// An end that a process of another tree has is told.
+/// A tree that shares a terminal with a process of another tree is refused, with a sentence.
 #[test]
 fn a_terminal_that_others_have_is_refused() {
     let mut host = Fake::new();
@@ -1440,7 +1446,7 @@ fn a_terminal_that_others_have_is_refused() {
         sentence,
         std::format!("it shares the terminal at descriptor 0 of process {process_number} with other (2), which is not saved with it")
     );
-    // Who names both is not told that one of them is missing.
+    // If both trees were named, the sentence does not say that the other is missing.
     let sentence = refused.sentence("other (2)", true);
     let end = "with other (2), in another tree, which cannot be saved together with it";
     assert!(sentence.ends_with(end), "{sentence}");
