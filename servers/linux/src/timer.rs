@@ -1,8 +1,8 @@
-//! The timers of a process: that of `alarm` and `setitimer`, and those of `timer_create`.
+//! The timers of a process: those of `alarm` and `setitimer`, and those of `timer_create`.
 //!
-//! A timer that begins again by itself keeps its rhythm: its next time is a multiple of the interval behind its first.
-//! How many of these were missed before the signal could be sent, or while the one before was still pending, is the
-//! timer's *overrun*, which goes with the signal. All times are on the process's clock.
+//! A repeating timer keeps its rhythm: its next time is its first time plus a multiple of the interval. The number of
+//! times that were missed before the signal could be sent, or while the signal before was still pending, is the timer's
+//! *overrun*, which goes with the signal. All times are on the process's clock, in nanoseconds.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 use crate::signal::{sig, Origin, SIGNALS};
 use linux_raw_sys::general as linux;
 
-/// Most timers of `timer_create` that a process has.
+/// Most timers of `timer_create` of a process.
 pub const MAX_TIMERS: usize = 64;
 
-/// The highest number of one, for programs have an `int` for it.
+/// The highest number of a timer, which programs store in an `int`.
 const LAST: u32 = u32::MAX >> 1;
 
 /// When a timer goes off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// The next time.
+    /// The next time at which the timer goes off.
     pub deadline: u64,
-    /// After how many nanoseconds again; 0 for never.
+    /// After how many nanoseconds it goes off again; 0 for never.
     pub interval: u64,
 }
 
 impl Alarm {
-    /// How often it should have gone off by now, the first time included.
+    /// How often the timer should have gone off by `now`, the first time included.
     const fn times(&self, now: u64) -> u64 {
         match now.checked_sub(self.deadline) {
             None => 0,
@@ -38,7 +38,7 @@ impl Alarm {
         }
     }
 
-    /// When it goes off after these times; `None` if never.
+    /// The alarm after the timer has gone off so often; `None` if it does not go off again.
     fn after(self, times: u64) -> Option<Self> {
         let further = self.interval.saturating_mul(times);
         (self.interval != 0).then_some(Alarm {
@@ -51,60 +51,60 @@ impl Alarm {
 /// The signal that a timer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Which.
+    /// The signal's number.
     pub signal: u32,
-    /// What is in `si_value`.
+    /// The value of `si_value`.
     pub value: u64,
-    /// The number of the thread that gets it; `None` for any of the process.
+    /// The number of the thread that gets the signal; `None` for any thread of the process.
     pub thread: Option<u32>,
 }
 
 /// A timer of `timer_create`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// `CLOCK_*`, in which its times are given.
+    /// The clock (`CLOCK_*`) by which the program sets and reads the timer.
     pub clock: u32,
-    /// What it does; `None` for nothing but showing its time.
+    /// The signal that the timer sends; `None` if it only shows its time.
     pub notice: Option<Notice>,
-    /// When; `None` if it is not set.
+    /// When it goes off; `None` if it is not set.
     alarm: Option<Alarm>,
-    /// It was set to a date.
+    /// Whether it was set to a date, as a time of `CLOCK_REALTIME`.
     by_date: bool,
-    /// Times that have passed since the signal that was sent last.
+    /// The overrun of the signal that was sent last.
     missed: u64,
-    /// The same of the one before, which is the last one delivered while the other is pending.
+    /// The overrun of the signal before that, which is the one delivered last while the other is pending.
     missed_before: u64,
 }
 
-/// A signal that is to be sent.
+/// A signal that a timer has to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// Which.
+    /// The signal's number.
     pub signal: u32,
-    /// What is known of it.
+    /// The origin that its receiver is told.
     pub origin: Origin,
-    /// The number of the thread that gets it; `None` for any of the process.
+    /// The number of the thread that gets the signal; `None` for any thread of the process.
     pub thread: Option<u32>,
 }
 
 /// All timers of a process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Timers {
-    /// That of `alarm` and `setitimer`.
+    /// The timer of `alarm` and of `setitimer` by real time.
     pub alarm: Option<Alarm>,
-    /// Those of `setitimer` that are by processor time, of the program alone or all of it. Here they go by the clock.
+    /// The timers of `setitimer` by processor time, of the program alone and with its calls. Here they go by the clock.
     by_work: [Option<Alarm>; 2],
-    /// Those of `timer_create`, by their numbers.
+    /// The timers of `timer_create`, by number.
     own: BTreeMap<u32, Timer>,
-    /// The number to try for the next one.
+    /// The number to try for the next timer.
     next: u32,
-    /// None that goes off by itself does so before.
+    /// [`Timers::earliest`] is not before this time for repeating timers.
     #[serde(skip)]
     pause: u64,
 }
 
 impl Timers {
-    /// Whether timers from a checkpoint make sense.
+    /// Whether timers from an image make sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_sound = |timer: &Timer| {
@@ -117,18 +117,18 @@ impl Timers {
             && numbers.into_iter().all(|id| *id <= LAST)
     }
 
-    /// Whether none is there.
+    /// Whether there is no timer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.alarm.is_none() && self.by_work == [None; 2] && self.own.is_empty()
     }
 
-    /// Takes all away but those of `alarm` and `setitimer`, as `execve` does.
+    /// Deletes the timers of `timer_create`, as `execve` does.
     pub fn forget(&mut self) {
         self.own.clear();
     }
 
-    /// That of `setitimer` with this number; `None` if there is none.
+    /// The timer of `setitimer` with this number (`ITIMER_*`); `None` if the number is wrong.
     pub fn interval(&mut self, which: u32) -> Option<&mut Option<Alarm>> {
         match which {
             linux::ITIMER_REAL => Some(&mut self.alarm),
@@ -138,7 +138,8 @@ impl Timers {
         }
     }
 
-    /// The number of a new one with this clock; `None` if there are too many. `what` says what it does, given its number.
+    /// Creates a timer with this clock, and returns its number; `None` if there are too many. `what` returns the
+    /// timer's signal, given the number.
     pub fn create(&mut self, clock: u32, what: impl FnOnce(u32) -> Option<Notice>) -> Option<u32> {
         if self.own.len() >= MAX_TIMERS {
             return None;
@@ -160,13 +161,13 @@ impl Timers {
         Some(id)
     }
 
-    /// The one with this number.
+    /// The timer of `timer_create` with this number.
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&Timer> {
         self.own.get(&id)
     }
 
-    /// Sets one, maybe to a date, or stops it.
+    /// Sets a timer, to a date if `by_date`, or stops it (`None`), and clears its overrun.
     pub fn set(&mut self, id: u32, alarm: Option<Alarm>, by_date: bool) {
         if let Some(timer) = self.own.get_mut(&id) {
             (timer.alarm, timer.by_date) = (alarm, by_date);
@@ -174,8 +175,8 @@ impl Timers {
         }
     }
 
-    /// The date is later by so much than the process's clock than it was, since that has stood still: what was set to a
-    /// date goes off at that.
+    /// Makes the timers that are set to a date go off `later` nanoseconds earlier on the process's clock, which has
+    /// stood still for as long while the date went on.
     pub fn keep_dates(&mut self, later: i64) {
         for timer in self.own.values_mut().filter(|timer| timer.by_date) {
             if let Some(alarm) = &mut timer.alarm {
@@ -184,12 +185,12 @@ impl Timers {
         }
     }
 
-    /// Takes one away: whether it was there.
+    /// Deletes a timer: whether there was one.
     pub fn delete(&mut self, id: u32) -> bool {
         self.own.remove(&id).is_some()
     }
 
-    /// When something is to be done; `None` if nothing is.
+    /// The time at which [`Timers::ring`] is to be called next; `None` if no timer will send a signal.
     #[must_use]
     pub fn earliest(&self) -> Option<u64> {
         let own = self.own.values().filter(|timer| timer.notice.is_some());
@@ -203,15 +204,16 @@ impl Timers {
         alarms.map(time).min()
     }
 
-    /// How many will go off.
+    /// How many timers are set.
     #[must_use]
     pub fn armed(&self) -> usize {
         let own = self.own.values().filter(|timer| timer.alarm.is_some());
         own.count() + usize::from(self.alarm.is_some()) + self.by_work.iter().flatten().count()
     }
 
-    /// The signals of what is due. Those that begin again rest until `pause`. `is_pending` says whether a signal of the timer with this
-    /// number is pending, to which the overrun is added.
+    /// The signals of the timers that are due at `now`. Repeating timers ask for no call before `pause`.
+    /// `is_pending` says whether a signal of the timer with this number is still pending, and if so adds the overrun to
+    /// it.
     pub fn ring(
         &mut self,
         now: u64,
@@ -274,13 +276,14 @@ impl Timers {
 }
 
 impl Timer {
-    /// Nanoseconds until it goes off, at least one if it is set, and its interval; zeros if it is not set.
+    /// Nanoseconds until the timer goes off, at least 1 if it is set, and its interval; zeros if it is not set.
     #[must_use]
     pub fn left(&self, now: u64) -> (u64, u64) {
         let Some(alarm) = self.alarm else {
             return (0, 0);
         };
-        // Whoever is not told of the times that have passed sees the next one, or none.
+        // Times that have passed are skipped. After the last one a timer without a signal is at rest, one with a signal
+        // is about to send it.
         let next = match alarm.times(now) {
             0 => Some(alarm),
             times => alarm.after(times),
@@ -295,7 +298,7 @@ impl Timer {
         }
     }
 
-    /// How many times were missed before the signal that was delivered last, of which the next one may be pending.
+    /// The overrun of the signal that was delivered last. `is_pending`: a later signal of the timer is pending.
     #[must_use]
     pub fn overrun(&self, is_pending: bool) -> i32 {
         overrun(match is_pending {
@@ -305,8 +308,9 @@ impl Timer {
     }
 }
 
-/// So much before a time of a process's clock, or behind it if it is less than nothing. What would be before that clock
-/// began is at its beginning, or at the first time there that keeps the rhythm.
+/// The time that is `by` nanoseconds before a time of a process's clock, or after it if `by` is negative. If that is
+/// before the clock's beginning, it is the beginning, or the first time from there on that keeps the rhythm of
+/// `interval`.
 pub(crate) fn sooner(time: u64, by: i64, interval: u64) -> u64 {
     let time = i128::from(time) - i128::from(by);
     let time = match interval {
@@ -316,7 +320,7 @@ pub(crate) fn sooner(time: u64, by: i64, interval: u64) -> u64 {
     u64::try_from(time).unwrap_or(u64::MAX)
 }
 
-/// As programs are told (`DELAYTIMER_MAX`).
+/// An overrun as programs are told it, at most `DELAYTIMER_MAX`.
 fn overrun(missed: u64) -> i32 {
     i32::try_from(missed).unwrap_or(i32::MAX)
 }
@@ -358,11 +362,11 @@ mod tests {
             "{overrun}"
         );
         assert_eq!(timers.get(id).unwrap().overrun(false), 3, "{overrun}");
-        // It rests, and is not late for that when it has rested.
+        // The timer rests until `pause`, and keeps its rhythm.
         let rhythm = "a timer goes off at multiples of its interval";
         assert_eq!(timers.get(id).unwrap().left(134), (6, 10), "{rhythm}");
         assert_eq!(timers.earliest(), Some(150), "nobody rings all the time");
-        // The signal is still pending: it is told that it is later still, and is not sent twice.
+        // The signal is still pending: its overrun is raised, and it is not sent twice.
         let mut told = None;
         let rung = timers.ring(150, 200, |of, notice, overrun| {
             told = Some((of, notice, overrun));

@@ -1,9 +1,9 @@
-//! Tasks that are traced: by whom, where each has stopped, and how it goes on.
+//! Traced tasks: who traces them, where each has stopped, and how it goes on.
 //!
-//! A [`Trace`] is what is kept of a task that is traced. At a stop ([`Stop`]) the emulation notes it here, and whoever
-//! runs the tasks holds the thread still ([`System::take_trace_halts`]); a tracer's request lets it go on
-//! ([`System::resume_traced`]). The registers of a task that has stopped are those of its thread. At the beginning of a
-//! call that is parked at its `syscall` instruction, and made again when it goes on.
+//! A [`Trace`] is the record of a traced task. The emulation notes a stop ([`Stop`]) in it, and the code that runs the
+//! tasks holds the thread ([`System::take_trace_halts`]); a request of the tracer lets the task go on
+//! ([`System::resume_traced`]). The registers of a stopped task are those of its thread. A task that stops at the
+//! beginning of a call is parked at its `syscall` instruction, and makes the call again when it goes on.
 //!
 //! A tracer is a process: any of its threads may make requests. The numbers are those of `linux/ptrace.h`.
 
@@ -20,27 +20,28 @@ use crate::system::{Key, Process, System, Tid, To, Which};
 
 /// Most ends of tasks that a tracer has not been told of.
 pub(crate) const MAX_ENDS: usize = 256;
-/// Most stops, and events of a call, one after the other.
+/// Most stops that follow one another, and most events of one call.
 const MAX_NEXT: usize = 4;
 /// `CLD_TRAPPED`.
 pub const TRAPPED: u32 = 4;
-/// The flag of a processor that stops behind each instruction.
+/// The trap flag of the processor, by which it stops after each instruction.
 pub const STEP_FLAG: u64 = 0x100;
-/// The lowest of the values that say that a call begins again; Linux shows them to tracers only.
+/// The values of `rax` with which a call begins again (`ERESTARTSYS`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`); Linux
+/// shows them to tracers only.
 const RESTARTS: [i64; 3] = [-512, -514, -516];
 
 /// Options (`PTRACE_O_*`).
 pub mod option {
-    /// Stops at calls can be told from others.
+    /// `PTRACE_O_TRACESYSGOOD`: stops at calls are told apart from other traps.
     pub const SYSGOOD: u32 = 1;
-    /// There is a stop with this event.
+    /// The option by which a task stops at this event.
     #[must_use]
     pub const fn of(event: u32) -> u32 {
         1 << event
     }
-    /// Who is traced ends with its tracer.
+    /// `PTRACE_O_EXITKILL`: the traced task is killed when its tracer ends.
     pub const EXITKILL: u32 = 1 << 20;
-    /// All that are there.
+    /// All options that are supported.
     pub const ALL: u32 = 0x7f | EXITKILL;
 }
 
@@ -55,7 +56,7 @@ pub mod event {
     pub const EXIT: u32 = 6;
 }
 
-/// Until when a task goes on.
+/// How far a task runs when it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Until a signal or an event comes.
@@ -78,43 +79,43 @@ pub enum Stop {
     Signal(u32, Origin),
     /// An event.
     Event(u32),
-    /// A signal has stopped it.
+    /// A group stop, by this signal.
     Group(u32),
 }
 
-/// What is kept of a task that is traced.
+/// The record of a traced task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trace {
-    /// By which process. An image has its place in the list of processes.
+    /// The tracer's process. An image has the process's place in its list of processes instead.
     #[serde(skip)]
     pub tracer: Pid,
     /// The number of the task as programs see it.
     pub number: u32,
-    /// Of [`option`].
+    /// The options that are set ([`option`]).
     pub options: u32,
-    /// How it goes on.
+    /// How far the task runs when it goes on.
     pub mode: Mode,
-    /// Where it has stopped.
+    /// Where the task has stopped; `None` if it has not.
     pub stop: Option<Stop>,
-    /// Where it stops next, before it runs.
+    /// Further stops, at which the task stops before it runs.
     pub(crate) next: VecDeque<Stop>,
-    /// The tracer has waited for the stop.
+    /// Whether `wait4` has told the tracer of the stop.
     pub told: bool,
-    /// What `PTRACE_GETEVENTMSG` says.
+    /// The value that `PTRACE_GETEVENTMSG` returns.
     pub message: u64,
-    /// The call at whose beginning it has stopped, or need not stop.
+    /// The call that the task has begun: made again, it does not stop at its beginning.
     pub entered: Option<CallKey>,
-    /// It has stopped before its end.
+    /// Whether the task has stopped before its end.
     pub exits: bool,
-    /// The number of its last call (`orig_rax`), or -1.
+    /// The number of the task's last call (`orig_rax`), or -1.
     pub call: i64,
-    /// The signal that it gets when it goes on.
+    /// The signal that is delivered when the task goes on.
     pub signal: Option<(u32, Origin)>,
-    /// It goes on, and has to be looked at before it runs.
+    /// The task goes on after a stop, and has to be looked at before it runs.
     pub look: bool,
-    /// It is not traced any more when it goes on.
+    /// The trace ends as soon as the task has gone on.
     pub leaves: bool,
-    /// Events of the call that is being made.
+    /// Events at which the task stops after the call that is being made.
     pub events: Vec<u32>,
 }
 
@@ -125,7 +126,7 @@ impl Trace {
         self.options & option != 0
     }
 
-    /// Whether what an image has makes sense.
+    /// Whether a trace from an image makes sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let signal = |signal: u32| (1..=SIGNALS).contains(&signal);
@@ -135,7 +136,7 @@ impl Trace {
             Stop::Event(event) => (event::FORK..=event::EXIT).contains(&event),
         };
         let events = self.events.iter().all(|event| stop(&Stop::Event(*event)));
-        // Who is not traced any more has not stopped.
+        // A task whose trace is ending is at no stop.
         self.options & !option::ALL == 0
             && (!self.leaves || self.stop.is_none() && self.next.is_empty())
             && self.stop.iter().chain(&self.next).all(stop)
@@ -145,7 +146,7 @@ impl Trace {
             && self.signal.is_none_or(|(number, _)| signal(number))
     }
 
-    /// What `wait4` says of its stop.
+    /// The stop as `wait4` reports it.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.stop {
@@ -157,29 +158,30 @@ impl Trace {
     }
 }
 
-/// All that are traced.
+/// All traces of the system.
 #[derive(Debug, Default)]
 pub struct Traces {
     all: BTreeMap<Tid, Trace>,
-    /// Tracer and task of each that its tracer has.
+    /// Tracer and task of each trace that is not ending.
     by: BTreeSet<(Pid, Tid)>,
-    /// The ends of tasks, for tracers that are not their parents: number and status.
+    /// The ends of tasks that tracers which are not their parents have not been told of: number and status.
     ends: BTreeMap<(Pid, u64), (u32, Status)>,
     last_end: u64,
     halts: Vec<Tid>,
     goes: Vec<Tid>,
 }
 
-/// What a tracer is told of by `wait4`.
+/// What `wait4` tells a tracer.
 #[derive(Clone, Copy, Debug)]
 pub enum TraceNews {
-    /// A task has stopped, with this code.
+    /// The task with this number has stopped, with this code.
     Stopped(Tid, u32, u32),
-    /// A task with this number has ended.
+    /// The task with this number has ended. The first field is the key of the end.
     Ended((Pid, u64), u32, Status),
 }
 
-/// Whether a call that a signal has interrupted begins again behind it, and as what Linux shows that.
+/// The value of `rax` that a tracer sees when a signal has interrupted this call: -512, -514 or -516 if the call begins
+/// again, -4 (`EINTR`) if it fails.
 #[must_use]
 pub fn restart_value(entry: &Registers) -> i64 {
     use crate::number as nr;
@@ -194,7 +196,8 @@ pub fn restart_value(entry: &Registers) -> i64 {
     }
 }
 
-/// The call that a signal has interrupted begins again, or fails if a handler runs that does not want that.
+/// Lets a call that a signal has interrupted begin again, or fail with `EINTR`. `handler`: whether the handler that
+/// runs restarts calls (`SA_RESTART`); `None` if no handler runs. Behind a handler only a call with -512 begins again.
 pub fn settle_restart(trace: &Trace, registers: &mut Registers, handler: Option<bool>) {
     let value = registers.rax as i64;
     if trace.call < 0 || !RESTARTS.contains(&value) {
@@ -209,13 +212,13 @@ pub fn settle_restart(trace: &Trace, registers: &mut Registers, handler: Option<
 }
 
 impl System {
-    /// A task that is traced.
+    /// The trace of a task, if it is traced.
     #[must_use]
     pub fn trace(&self, tid: Tid) -> Option<&Trace> {
         self.traces.all.get(&tid)
     }
 
-    /// The same, to be changed.
+    /// The trace of a task, to be changed.
     pub fn trace_mut(&mut self, tid: Tid) -> Option<&mut Trace> {
         if self.traces.all.is_empty() {
             return None;
@@ -236,14 +239,14 @@ impl System {
         self.trace(tid).is_some_and(|trace| trace.stop.is_some())
     }
 
-    /// Whether a task that is traced has to be looked at before it runs.
+    /// Whether a traced task goes on after a stop and has to be looked at before it runs.
     #[must_use]
     pub fn is_to_be_looked_at(&self, tid: Tid) -> bool {
         self.trace(tid)
             .is_some_and(|trace| trace.look && trace.stop.is_none())
     }
 
-    /// A task is traced from now on.
+    /// Begins to trace a task.
     pub fn begin_trace(&mut self, tracer: Pid, tid: Tid, number: u32, options: u32) {
         let trace = Trace {
             tracer,
@@ -256,7 +259,7 @@ impl System {
         self.traces.by.insert((tracer, tid));
     }
 
-    /// A task of an image is traced by this process.
+    /// Takes over the trace of a task from an image; `tracer` is the restored process that traces it.
     pub(crate) fn adopt_trace(&mut self, tracer: Pid, tid: Tid, number: u32, trace: Trace) {
         if !trace.leaves {
             self.traces.by.insert((tracer, tid));
@@ -269,13 +272,13 @@ impl System {
         self.traces.all.insert(tid, trace);
     }
 
-    /// The ends of tasks of which a tracer has not been told.
+    /// The ends of tasks that a tracer has not been told of: number and status.
     pub(crate) fn untold_ends(&self, tracer: Pid) -> Vec<(u32, Status)> {
         let ends = self.traces.ends.range((tracer, 0)..=(tracer, u64::MAX));
         ends.map(|(_, end)| *end).collect()
     }
 
-    /// Those of an image.
+    /// Takes over such ends from an image.
     pub(crate) fn adopt_ends(&mut self, tracer: Pid, ends: Vec<(u32, Status)>) {
         for end in ends {
             self.traces.last_end += 1;
@@ -283,7 +286,7 @@ impl System {
         }
     }
 
-    /// A task stops, at one of these after the other. It must not be stopped already.
+    /// Stops a task at the first of these stops; it comes to the others before it runs. It must not be stopped already.
     pub fn stop_traced(&mut self, tid: Tid, stops: impl IntoIterator<Item = Stop>) {
         let Some(trace) = self.traces.all.get_mut(&tid) else {
             return;
@@ -318,7 +321,7 @@ impl System {
         self.wake(Key::Children(tracer));
     }
 
-    /// A task that has stopped goes on, with this signal.
+    /// Lets a stopped task go on with this signal (0 for none), or stop at its next stop.
     pub fn resume_traced(&mut self, tid: Tid, mode: Mode, signal: u32) {
         let Some(trace) = self.traces.all.get_mut(&tid) else {
             return;
@@ -341,13 +344,13 @@ impl System {
         self.traces.goes.push(tid);
     }
 
-    /// A task is not traced any more. One that has stopped goes on, with this signal.
+    /// Ends a trace. A task that has stopped goes on with this signal (0 for none).
     pub fn leave_trace(&mut self, tid: Tid, signal: u32) {
         let Some(trace) = self.traces.all.get_mut(&tid) else {
             return;
         };
         self.traces.by.remove(&(trace.tracer, tid));
-        // Who makes a step still has the flag for that.
+        // A task that makes a single step still has the step flag, which is taken away at the trap of the step.
         let steps = core::mem::take(&mut trace.mode) == Mode::Step;
         if trace.stop.is_none() && !trace.look && !steps {
             self.traces.all.remove(&tid);
@@ -359,14 +362,15 @@ impl System {
         }
     }
 
-    /// Nothing is kept of a task that was traced.
+    /// Removes a trace, and returns it.
     pub fn forget_trace(&mut self, tid: Tid) -> Option<Trace> {
         let trace = self.traces.all.remove(&tid)?;
         self.traces.by.remove(&(trace.tracer, tid));
         Some(trace)
     }
 
-    /// A task has ended. `child`: its tracer is told as its parent.
+    /// A task has ended: removes its trace, and keeps the end for the tracer. A tracer that is the `parent` is told as
+    /// that.
     pub(crate) fn end_trace(&mut self, tid: Tid, status: Status, parent: Option<Pid>) {
         if self.traces.all.is_empty() {
             return;
@@ -390,7 +394,7 @@ impl System {
         self.wake(Key::Children(trace.tracer));
     }
 
-    /// A tracer has ended: what it traced is traced no more.
+    /// A tracer has ended: ends all of its traces, and kills the tasks that are to end with it.
     pub(crate) fn end_tracer(&mut self, tracer: Pid) {
         if self.traces.by.is_empty() && self.traces.ends.is_empty() {
             return;
@@ -419,7 +423,7 @@ impl System {
         self.find(self.task_process(tid))
     }
 
-    /// What a tracer has not been told yet; or whether there is a task at all of which it could be.
+    /// The next stop or end that a tracer has not been told of, and whether it traces any task that `which` means.
     #[must_use]
     pub fn trace_news(&self, tracer: Pid, which: Which) -> (Option<TraceNews>, bool) {
         if self.traces.by.is_empty() && self.traces.ends.is_empty() {
@@ -453,7 +457,7 @@ impl System {
         (None, any)
     }
 
-    /// A tracer has been told.
+    /// Notes that a tracer has been told.
     pub fn trace_told(&mut self, news: &TraceNews) {
         match news {
             TraceNews::Stopped(tid, ..) => {
@@ -467,12 +471,12 @@ impl System {
         }
     }
 
-    /// Tasks that have stopped since.
+    /// Takes the tasks that have stopped since the last call, whose threads are to be held.
     pub fn take_trace_halts(&mut self) -> Vec<Tid> {
         take(&mut self.traces.halts)
     }
 
-    /// Tasks that go on.
+    /// Takes the tasks that go on since the last call.
     pub fn take_trace_goes(&mut self) -> Vec<Tid> {
         take(&mut self.traces.goes)
     }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// Most structures have no more bytes: room for so many is there at once.
+/// Bytes that a new writer has room for; most structures have no more.
 const ROOM: usize = 144;
 
 /// Builds a structure field by field.
@@ -17,13 +17,13 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Nothing yet.
+    /// An empty structure.
     #[must_use]
     pub fn new() -> Self {
         Self::with_room(ROOM)
     }
 
-    /// Nothing yet, and room for so many bytes.
+    /// An empty structure with room for so many bytes.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
         Writer {
@@ -63,7 +63,7 @@ impl Writer {
         self
     }
 
-    /// The structure.
+    /// The bytes of the structure.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.bytes

@@ -1,39 +1,39 @@
 //! Processor time, as far as the personality can know it.
 //!
-//! Nobody counts what each thread has of the processor: that would cost every switch. But who waits in a call, or
-//! stands still, has none of it, and the personality knows who does. Time that passes while some tasks do neither is
-//! divided evenly among those: on one processor, on which equals take turns, each has about that. What native programs
-//! and servers have meanwhile counts as theirs, too.
+//! The kernel does not count the processor time of threads, which would cost something at every switch. But a task that
+//! waits in a call or is stopped uses none, and the personality knows which tasks do. The time that passes while others
+//! run is divided evenly among those: on one processor, which threads of equal priority share in turns, each has about
+//! that much. The time of native programs and servers counts as theirs, too.
 //!
-//! [`Work`] knows what one task would have that has never waited; what a task or process has is a difference of that
-//! ([`Spent`]). So each wait is two steps, however many tasks there are.
+//! [`Work`] counts the time of an imagined task that never waits; the time of a real task or process is a difference of
+//! two such counts ([`Spent`]). So each wait takes constant time, however many tasks there are.
 
 use alloc::rc::Rc;
 use core::cell::Cell;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What tasks that do not wait have, in nanoseconds of the machine's clock.
+/// The processor time of tasks that run, which are those that do not wait, in nanoseconds of the machine's clock.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// How many do not wait.
+    /// How many tasks run.
     running: u64,
-    /// What one has that has never waited.
+    /// The time of a task that has never waited.
     each: u64,
-    /// What all have together: the time in which there was one.
+    /// The time in which any task ran.
     all: u64,
-    /// The time up to which these are true.
+    /// The time up to which these are counted.
     until: u64,
 }
 
 impl Work {
-    /// What one task has by now that has never waited.
+    /// The time by `now` of a task that has never waited.
     #[must_use]
     pub fn each(&self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.until);
         self.each + passed.checked_div(self.running).unwrap_or(0)
     }
 
-    /// What all have by now.
+    /// The time by `now` in which any task ran.
     #[must_use]
     pub fn all(&self, now: u64) -> u64 {
         match self.running {
@@ -42,7 +42,7 @@ impl Work {
         }
     }
 
-    /// One more does not wait, or one less: what one has up to now.
+    /// From `now` on one task more runs, or one less; returns the time of a task that has never waited.
     fn change(&mut self, now: u64, runs: bool) -> u64 {
         (self.each, self.all) = (self.each(now), self.all(now));
         self.until = self.until.max(now);
@@ -54,21 +54,21 @@ impl Work {
     }
 }
 
-/// What a task, or the tasks of a process together, have had. An image has what that was; nobody runs there.
+/// The processor time of a task, or of all tasks of a process together. An image has the time only: nothing runs there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Up to when it changed last.
+    /// The time up to the last change, in nanoseconds.
     done: u64,
-    /// How many of them do not wait.
+    /// How many of the tasks run.
     #[serde(skip)]
     running: u32,
-    /// What one had then that has never waited.
+    /// The time of a task that has never waited, at the last change.
     #[serde(skip)]
     since: u64,
 }
 
 impl Spent {
-    /// A task that has had so much.
+    /// The time `done` of a task that does not run.
     #[must_use]
     pub const fn new(done: u64) -> Self {
         Spent {
@@ -78,14 +78,14 @@ impl Spent {
         }
     }
 
-    /// How much that is, where one that has never waited has `each`.
+    /// The time so far, if a task that has never waited has had `each`.
     #[must_use]
     pub fn total(&self, each: u64) -> u64 {
         let more = u64::from(self.running) * each.saturating_sub(self.since);
         self.done.saturating_add(more)
     }
 
-    /// Whether one of them does not wait.
+    /// Whether one of the tasks runs.
     #[must_use]
     pub const fn runs(&self) -> bool {
         self.running > 0
@@ -101,18 +101,18 @@ impl Spent {
     }
 }
 
-/// What the tasks of a process have had together: each of them has it at hand.
+/// The processor time of a process, which each of its tasks refers to.
 #[derive(Clone, Debug, Default)]
 pub struct Common(Rc<Cell<Spent>>);
 
 impl Common {
-    /// What somebody has had.
+    /// The time of a process that begins with this.
     #[must_use]
     pub fn new(spent: Spent) -> Self {
         Common(Rc::new(Cell::new(spent)))
     }
 
-    /// How much that is.
+    /// The time as of the last change.
     #[must_use]
     pub fn get(&self) -> Spent {
         self.0.get()
@@ -137,16 +137,16 @@ impl<'de> Deserialize<'de> for Common {
     }
 }
 
-/// Where what a task has had is noted, beside what it has had alone.
+/// The time of a task's process, which changes with the task's own.
 #[derive(Debug, Default)]
 pub struct Own {
-    /// That of its process, as soon as it has run.
+    /// The process's time, once the task has run.
     common: Option<Common>,
 }
 
 impl Own {
-    /// The task, which has had `alone`, does not wait any longer (`runs`), or waits from now on. If that is news `now` is asked, and, once, for
-    /// what its process has had.
+    /// The task, whose own time is `alone`, begins to run (`runs`) or to wait. If that is a change, `now` is asked,
+    /// and, the first time, `common` for the time of its process.
     #[inline]
     pub fn change(
         &mut self,
@@ -223,7 +223,7 @@ mod tests {
         );
     }
 
-    /// What an image has of it goes on from there.
+    /// A time that an image has is counted on after the restore.
     #[test]
     fn what_was_spent_stays_so() {
         let mut spent = Spent::new(50);

@@ -49,16 +49,16 @@ pub(crate) struct Pages {
 /// Pages of a process that are known to be present: touching them cannot fail.
 #[derive(Clone, Default)]
 pub(crate) struct Present {
-    /// They can be read, and others may have them too.
+    /// Pages that can be read; they may be shared with a copy of the memory.
     readable: Pages,
-    /// They can be read and written.
+    /// Pages that can be read and written.
     writable: Pages,
-    /// Some pages are shared with others until one writes to them: what is there cannot always be written.
+    /// Some pages are shared until one memory writes to them: a page that can be read cannot always be written.
     copied: bool,
 }
 
 impl Present {
-    /// Whether all pages from `first` to `last` can be touched so.
+    /// Whether all pages from `first` to `last` can be read, or written if `write`.
     fn has(&self, first: u64, last: u64, write: bool) -> bool {
         self.writable.has(first, last) || !write && self.readable.has(first, last)
     }
@@ -68,7 +68,7 @@ impl Present {
         self.writable.remove(first, end);
     }
 
-    /// All of it has been copied, on write: what the copy has.
+    /// Notes that the whole memory was copied on write: its pages can only be read. Returns what the copy has.
     fn copy(&mut self) -> Self {
         let writable = core::mem::take(&mut self.writable);
         for (index, word) in writable.words {
@@ -117,14 +117,14 @@ impl Pages {
     }
 }
 
-/// A memory object: a segment that several memories show.
+/// A memory object: a segment that several memories map.
 pub(crate) struct Object {
     body: Common,
     present: Pages,
 }
 
 impl Object {
-    /// One that has this segment.
+    /// A memory object with this segment.
     fn new(body: Common) -> Rc<RefCell<Self>> {
         let present = Pages::default();
         Rc::new(RefCell::new(Object { body, present }))
@@ -135,7 +135,7 @@ impl Object {
         &self.body
     }
 
-    /// Makes sure that a range can be touched, and says where its window is.
+    /// Makes sure that a range is present, and returns the window through which the object is seen.
     fn window(&mut self, offset: u64, length: usize) -> Result<&Window, OutOfMemory> {
         let last = offset.checked_add(length as u64).ok_or(OutOfMemory)? - 1;
         let (first, last) = (offset / PAGE_SIZE, last / PAGE_SIZE);
@@ -149,19 +149,19 @@ impl Object {
     }
 }
 
-/// A range of a memory that shows a memory object.
+/// A range of a memory that maps a memory object.
 #[derive(Clone)]
 struct Range {
     end: u64,
     object: Rc<RefCell<Object>>,
-    /// Where it begins in the object.
+    /// The offset in the object at which the range begins.
     offset: u64,
 }
 
-/// The ranges of a memory that show memory objects.
+/// The ranges of a memory that map memory objects.
 #[derive(Clone, Default)]
 struct Ranges {
-    /// By their first addresses.
+    /// The ranges, by first address.
     by_start: BTreeMap<u64, Range>,
     /// The first addresses, by slot.
     starts: BTreeMap<u32, u64>,
@@ -174,7 +174,8 @@ impl Ranges {
         }
     }
 
-    /// The pieces of a range, each in an object, with the place there, or in none.
+    /// Calls `each` for the pieces of a range: address, part of the range, and the object with the offset in it; `None`
+    /// where the piece is in no object.
     fn pieces(
         &self,
         address: u64,
@@ -210,30 +211,30 @@ impl Ranges {
 
 /// The memory of one or several tasks: a space with its segments.
 pub(crate) struct Memory {
-    /// The keeper of the space is known by this number.
+    /// The number of the keeper of the space.
     pub(crate) id: u64,
-    /// Space and segments.
+    /// The space with its segments.
     pub(crate) body: Process,
     pub(crate) present: Present,
     ranges: Ranges,
     breakpoints: Breakpoints,
     pub(crate) watched: Watched,
-    /// The thread of a task of another process, for which they were taken out.
+    /// A thread of a task of another process, for which breakpoints and watches are taken out.
     guest: Option<u64>,
-    /// The keeper of its space. It goes when this is dropped.
+    /// The port of the space's keeper, which ends with the memory.
     _port: Port,
 }
 
-/// Where a task is: in whose memory, and which thread it is.
+/// The memory and the thread of a task.
 pub(crate) struct Seat {
     pub(crate) memory: Rc<RefCell<Memory>>,
     /// Offset of the thread in the control segment.
     pub(crate) thread: u64,
-    /// It has never run: it was made by `execve` for a task that shared its memory.
+    /// The thread does not run yet: the program of an `execve` is to begin in it.
     pub(crate) fresh: bool,
-    /// Where it was before that: to be left when its exception is answered.
+    /// The seat in which the task made the `execve`; it is left when the exception of its thread is answered.
     pub(crate) old: Option<Box<Seat>>,
-    /// Where it is going to be, in a memory into which its next program is being read.
+    /// The seat in the memory into which the task's next program is being read.
     pub(crate) next: Option<Box<Seat>>,
 }
 
@@ -274,7 +275,7 @@ impl Seat {
         self.memory.borrow().body.thread_at(self.thread)
     }
 
-    /// The thread ends; with the last one the memory.
+    /// Ends the thread, and with the last thread the memory.
     pub(crate) fn leave(self) {
         for other in [self.old, self.next].into_iter().flatten() {
             other.leave();
@@ -284,7 +285,7 @@ impl Seat {
             Err(memory) => {
                 memory.borrow_mut().guest_leaves(self.thread);
                 let thread = memory.borrow().body.thread_at(self.thread);
-                // An image, and whoever restores it, rely on the first thread of a memory.
+                // Images and restores rely on the first thread of a memory.
                 let _ = match self.thread {
                     CONTROL_THREAD => thread.stop(),
                     _ => thread.destroy(),
@@ -300,17 +301,19 @@ pub(crate) struct Born {
     pub(crate) seat: Seat,
 }
 
-/// What all processes share. Most frozen copies of the memories and memory objects of one job, and of all: a tree that
-/// is saved beyond that stands still until it is written.
+/// Most frozen copies of the memories and memory objects of one job, and of all. A tree that is saved beyond that is
+/// stopped until its image is written.
 const MAX_JOB_COPIES: usize = 32;
 const MAX_COPIES: usize = 48;
 
+/// What all processes of the server share.
 pub(crate) struct World {
     fs: Files,
-    /// What is known of its files, and what it shows of its memory, if it does.
+    /// What is known of the files in memory.
     known: Known,
+    /// The memory that the file server shows, if it does.
     shown: Option<Shown>,
-    /// Those of its files that nobody has open any more.
+    /// Files in memory that nobody has open any more, and that are still open at the file server.
     kept: Kept,
     /// The file system on the disk, if there is one.
     pub(crate) disk: Disk,
@@ -318,15 +321,15 @@ pub(crate) struct World {
     console: Option<ConsoleControlClient>,
     /// All memory objects.
     objects: BTreeMap<u64, Rc<RefCell<Object>>>,
-    /// The segments of those of a tree while it is put together, until each is one of them.
+    /// The segments of the memory objects of a tree that is being restored, until each is taken by an object.
     pub(crate) adopted: Vec<Option<Common>>,
-    /// Programs that were loaded, of which others are copies.
+    /// Templates of loaded programs.
     templates: Templates<Template>,
-    /// The frozen copies of memories and objects.
+    /// The frozen copies of memories and memory objects.
     pub(crate) copies: Copies,
-    /// The memories of tasks that stand still for who traces them, and where their threads are in these.
+    /// The memory and the thread's offset of each task that is stopped for its tracer.
     pub(crate) peers: BTreeMap<Tid, (Weak<RefCell<Memory>>, u64)>,
-    /// Tasks that were started since.
+    /// Tasks that were started and are not in the table yet.
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
     pub(crate) portset: Ref,
@@ -338,22 +341,22 @@ pub(crate) struct World {
     supervisor: Option<RefAt>,
     /// The date at which the machine's clock was zero.
     origin: u64,
-    /// Whether what is not there is told of.
+    /// Whether notes of what the personality does not have are logged.
     verbose: bool,
-    /// Whether each call is told of.
+    /// Whether each call is logged.
     pub(crate) trace: bool,
     /// Whether a debugger may watch some process's memory.
     pub(crate) watches: bool,
-    /// What makes the machine's clock.
+    /// What the counter shows when the machine's clock is 0, and its rate ([`vdso::Clock`]).
     clock: Option<(u64, u64)>,
-    /// What a thread's state is read into of which only a part is wanted.
+    /// Room for a thread's state of which a part is needed.
     state: Box<ThreadState>,
-    /// Memory for what is being done. Cleared before the server waits.
+    /// Memory that is reserved for the current work. Cleared before the server waits.
     pub(crate) room: Hold,
 }
 
 impl World {
-    /// At the start, without processes.
+    /// The state at the start, without processes.
     pub(crate) fn new(portset: Ref) -> Self {
         World {
             fs: rt::fs::memory(),
@@ -361,7 +364,7 @@ impl World {
             shown: Shown::open().ok(),
             kept: Kept::default(),
             disk: Disk::new(),
-            // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
+            // Opened at once if possible, so that what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             objects: BTreeMap::new(),
             adopted: Vec::new(),
@@ -383,18 +386,18 @@ impl World {
         }
     }
 
-    /// The memory and thread of a task that stands still for who traces it.
+    /// The memory and the thread's offset of a task that is stopped for its tracer.
     fn peer(&self, tid: Tid) -> Result<(Rc<RefCell<Memory>>, u64), Errno> {
         let (memory, thread) = self.peers.get(&tid).ok_or(ESRCH)?;
         Ok((memory.upgrade().ok_or(ESRCH)?, *thread))
     }
 
-    /// Where the memory of a process comes from.
+    /// Where the memory of a process comes from, with the limits of a process.
     pub(crate) fn supply(&self) -> Result<Supply, proto::Error> {
         self.supply_of(account::linux)
     }
 
-    /// Where memory comes from, with limits that depend on how much there is.
+    /// Where memory comes from, with limits that `limits` computes from the bytes of the machine.
     pub(crate) fn supply_of(&self, limits: fn(u64) -> Limits) -> Result<Supply, proto::Error> {
         let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
         let limits = limits(rt::memory::machine_usage(&supervisor)?.total);
@@ -421,7 +424,7 @@ impl World {
         Ok((number, port, space))
     }
 
-    /// How much a process may still take, or a new one could.
+    /// The memory that a process may still take; without a process, that a new one may.
     fn usage(&self, body: Option<&Process>) -> Result<Usage, proto::Error> {
         if let Some(body) = body {
             return body.account().usage();
@@ -447,7 +450,8 @@ impl World {
         }
     }
 
-    /// Whether a request is for the file system on the disk.
+    /// Whether a request is for the file system on the disk. Error: `Unsupported` if it names files of both file
+    /// systems.
     fn is_for_disk(&mut self, request: &Request) -> Result<bool, proto::Error> {
         let on_disk = request.is_on_disk().ok_or(proto::Error::Unsupported)?;
         // Without a disk the file system in memory says that nothing is there.
@@ -477,7 +481,7 @@ impl World {
         self.ask_or_know(request, bulk, into)
     }
 
-    /// The same for the call that is being made, which may have to wait.
+    /// As [`World::ask_fs`], for the call that is being made, which may have to wait.
     #[inline(always)]
     fn ask_for_call(
         &mut self,
@@ -487,7 +491,7 @@ impl World {
     ) -> Result<(Reply, usize), proto::Error> {
         match self.is_for_disk(request)? {
             true => self.disk.ask(request, bulk, into),
-            // A call that waits does nothing but give up what it has open.
+            // A call that waits does nothing but close files.
             false if self.disk.waits() && !matches!(request, Request::Close { .. }) => {
                 Err(proto::Error::WouldBlock)
             }
@@ -495,7 +499,7 @@ impl World {
         }
     }
 
-    /// Asks the file system in memory what is not known.
+    /// Answers a request from what is known, or asks the file system in memory.
     #[inline(always)]
     fn ask_or_know(
         &mut self,
@@ -552,8 +556,8 @@ impl World {
         result
     }
 
-    /// Whether files that nobody has open any more are not to be open any longer when this is asked: what is removed
-    /// has no name, and what is written may grow.
+    /// Whether the kept files are to be closed before this request, since a removed file has no name, and a file that
+    /// is written to may grow.
     fn needs_closed(&self, request: &Request) -> bool {
         match *request {
             Request::Unlink { .. } | Request::Rename { .. } => true,
@@ -562,17 +566,17 @@ impl World {
         }
     }
 
-    /// Closes files that nobody has open any more.
+    /// Closes the files that nobody has open any more.
     #[cold]
     fn let_go(&mut self) {
-        // They are open, so this does not fail; and nobody could do anything about it.
+        // The files are open, so this does not fail; and nobody could do anything about it.
         let _ = self.fs.close_all(&self.kept.let_go());
     }
 
-    /// Reads a file from where it lies, as one request would: how many bytes. `None`: it has to be asked for, since it
-    /// does not lie there, or others change files just now.
+    /// Reads a file from the memory that the file server shows, as one request would: the number of bytes. `None`: the
+    /// server has to be asked, since the file does not lie there or others are changing files.
     ///
-    /// `count` is the number of changes that there were at the beginning, which others may have raised since.
+    /// `count` is the number of changes at the beginning; others may have made more since.
     fn read_shown(
         &mut self,
         ino: Ino,
@@ -609,11 +613,11 @@ impl World {
                 break;
             }
         }
-        // What was read is what the file has if nothing has changed meanwhile.
+        // If nothing has changed meanwhile, the bytes are those of the file.
         self.known.is_true(shown.changes()?).then_some(done)
     }
 
-    /// What makes the time of a process whose clock is the machine's.
+    /// The clock of a process whose time is the machine's.
     pub(crate) fn clock(&self) -> Option<vdso::Clock> {
         self.clock.map(|(start, rate)| vdso::Clock {
             start,
@@ -724,14 +728,14 @@ pub(crate) fn ask(
     Ok((reply, 0))
 }
 
-/// Attributes that come in bytes.
+/// The attributes that `ask` writes as bytes.
 fn attr(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Reply, proto::Error> {
     let mut bytes = [0; fs::ATTR_ROOM];
     let came = ask(&mut bytes)?;
     fs::attr(&bytes[..came.min(fs::ATTR_ROOM)]).map(Reply::Attr)
 }
 
-/// A path that comes in bytes.
+/// The path that `ask` writes as bytes.
 fn text(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Reply, proto::Error> {
     let mut bytes = vec![0; fs::PATH_ROOM];
     let came = ask(&mut bytes)?;
@@ -741,14 +745,14 @@ fn text(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Re
         .map_err(|_| proto::Error::Broken)
 }
 
-/// Where the door that gives control of the console stands among the references that init passes.
+/// The place, among the references that init passes, of the door that gives control of the console.
 pub(crate) const CONSOLE: usize = 1;
 
-/// The host of one process.
+/// The host of one process, for the call of one of its tasks.
 pub(crate) struct View<'a> {
     /// The process at the root of its tree.
     pub(crate) root: Pid,
-    /// Its memory and its thread; none while a part is taken apart or put together.
+    /// The task's memory and thread; none while a part is saved or restored.
     pub(crate) seat: Option<&'a mut Seat>,
     /// What all processes share.
     pub(crate) world: &'a mut World,
@@ -760,7 +764,7 @@ impl View<'_> {
         LINUX + Job::from(self.root)
     }
 
-    /// What the clock of its space adds to the machine's.
+    /// The nanoseconds that the clock of the process's space adds to the machine's.
     fn clock_offset(&self) -> Result<u64, Errno> {
         let own = self.seat.as_deref().ok_or(ENOMEM)?;
         let memory = own.memory.borrow();
@@ -769,7 +773,7 @@ impl View<'_> {
         Ok(state.map_err(|_| ENOMEM)?.clock_offset)
     }
 
-    /// A place in an empty memory that counts for the account of its own.
+    /// A seat in a new memory, which is empty and in the process's account.
     fn beside(&mut self) -> Result<Seat, Errno> {
         let clock = self.clock_offset()?;
         let own = self.seat.as_deref().ok_or(ENOMEM)?;
@@ -784,12 +788,12 @@ impl View<'_> {
         made.map_err(|_| ENOMEM)
     }
 
-    /// Its memory.
+    /// The task's memory.
     fn memory(&self) -> Option<RefMut<'_, Memory>> {
         Some(self.seat.as_ref()?.memory.borrow_mut())
     }
 
-    /// A memory that is a copy of the template of what is loaded from this, if there is one.
+    /// A seat in a copy of the template of this loaded program, if there is a template.
     fn made_of(&mut self, loaded: &Loaded) -> Option<Seat> {
         let clock = self.clock_offset().ok()?;
         let (id, port, space) = self.world.new_keeper(clock).ok()?;
@@ -799,7 +803,7 @@ impl View<'_> {
         templates.retain(Template::lives);
         let is_of = |template: &Template| template.is_of(&own.body);
         let template = templates.find(loaded, is_of)?;
-        // What it is going to write at once is there for it, whatever others take.
+        // Memory for the program's first writes is reserved, so that others cannot take it.
         let _ = own.body.account().reserve(FIRST_WRITES);
         match own.body.made_of(template, &space, &keeper) {
             Ok(body) => {
@@ -810,7 +814,7 @@ impl View<'_> {
                     ..seat
                 })
             }
-            // There is no room for both.
+            // There is no room for both the template and the copy.
             Err(_) => {
                 templates.give_up(is_of);
                 None
@@ -820,7 +824,7 @@ impl View<'_> {
 }
 
 impl Memory {
-    /// Makes sure that the range can be read, or written.
+    /// Makes sure that the range is present, for reading or for writing.
     fn ensure(&mut self, address: u64, length: usize, write: bool) -> Result<(), OutOfMemory> {
         let Memory { body, present, .. } = self;
         if length == 0 {
@@ -850,11 +854,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the mapping of a slot is to be.
+    /// The mapping of a slot, whose page of the control segment is present then.
     fn place(&mut self, slot: u32) -> Result<MappingAt, Errno> {
         let Memory { body, present, .. } = self;
         let offset = place_of(slot);
-        // Pages of the control segment count as those behind the end of memory.
+        // Pages of the control segment have numbers behind those of the memory.
         let page = (MEMORY_SIZE + offset) / PAGE_SIZE;
         if !present.writable.has(page, page) {
             let start = offset & !(PAGE_SIZE - 1);
@@ -866,7 +870,7 @@ impl Memory {
         Ok(MappingAt(body.control_window().address() + offset))
     }
 
-    /// Makes the mapping of an area, which shows this object or the memory itself.
+    /// Makes the mapping of an area, which maps this object or, without one, the memory's own segment.
     fn map(&mut self, area: &Area, object: Option<Rc<RefCell<Object>>>) -> Result<(), Errno> {
         let mapping = self.place(area.slot)?;
         mapping.create().map_err(|_| ENOMEM)?;
@@ -875,7 +879,7 @@ impl Memory {
         })
     }
 
-    /// Has a mapping show an area.
+    /// Sets a mapping to an area.
     fn show(
         &mut self,
         mapping: MappingAt,
@@ -900,7 +904,7 @@ impl Memory {
         Ok(())
     }
 
-    /// An area shows this object from now on, or the memory itself.
+    /// Notes that an area maps this object, or the memory's own segment.
     fn learn_range(&mut self, area: &Area, object: Option<Rc<RefCell<Object>>>) {
         self.ranges.remove(area.slot);
         if let (Some(object), Source::Object { offset, .. }) = (object, area.source()) {
@@ -914,14 +918,14 @@ impl Memory {
         }
     }
 
-    /// Learns which of its areas show objects. To be called when others have made its mappings.
+    /// Notes which areas map memory objects. To be called when the mappings were made elsewhere, as at a restore.
     pub(crate) fn learn_ranges(&mut self, areas: &Areas, world: &World) {
         for area in areas.list().iter().filter(|area| area.slot != NO_SLOT) {
             self.learn_range(area, world.object(area).ok().flatten());
         }
     }
 
-    /// Reads.
+    /// Reads a range, which may be in memory objects.
     pub(crate) fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
         self.watched.touch(address, into.len() as u64, access::READ);
         if self.ranges.by_start.is_empty() {
@@ -942,7 +946,7 @@ impl Memory {
         result
     }
 
-    /// Writes.
+    /// Writes a range, which may be in memory objects.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
         let length = bytes.len() as u64;
         self.watched.touch(address, length, access::WRITE);
@@ -975,7 +979,7 @@ impl Memory {
         window.write(address, bytes).map_err(|_| OutOfMemory)
     }
 
-    /// Replaces a word.
+    /// Replaces the word at `address` by `new` if it is `old`, in one step, and returns the word that was there.
     fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
         self.watched.touch(address, 4, access::READ | access::WRITE);
         let range = self.ranges.by_start.range(..=address).next_back();
@@ -990,7 +994,7 @@ impl Memory {
         window.exchange(address, old, new).map_err(|_| OutOfMemory)
     }
 
-    /// Whether a page is there.
+    /// Whether the page at this address is present.
     fn has_page(&self, page: u64) -> bool {
         let range = self.ranges.by_start.range(..=page).next_back();
         if let Some((start, range)) = range.filter(|(_, range)| page < range.end) {
@@ -1006,13 +1010,13 @@ impl Memory {
         self.present.has(number, number, false) || region.search(page, page + PAGE_SIZE, 1).is_ok()
     }
 
-    /// Takes the breakpoints out for a while, and gives watched pages their rights.
+    /// Takes breakpoints and watches out of the memory until [`Memory::put_back`]; calls can be nested.
     pub(crate) fn take_out(&mut self) {
         self.breakpoints.take_out(&self.body);
         self.watched.take_out(&self.body);
     }
 
-    /// Undoes that.
+    /// Undoes one [`Memory::take_out`]. A watch for which there is no memory is removed.
     pub(crate) fn put_back(&mut self) {
         self.breakpoints.put_back(&self.body);
         if !self.watched.put_back(&self.body) {
@@ -1020,7 +1024,7 @@ impl Memory {
         }
     }
 
-    /// Puts a breakpoint in, or takes it away.
+    /// Sets or removes a breakpoint.
     pub(crate) fn breakpoint(&mut self, offset: u64, set: bool) -> Result<(), proto::Error> {
         match set {
             true => self.breakpoints.set(&self.body, offset),
@@ -1031,12 +1035,13 @@ impl Memory {
         }
     }
 
-    /// There is no debugger any more, who was there while the memory is frozen or not.
+    /// Removes all breakpoints and watches, for the debugger has gone. `frozen`: they are taken out because the process
+    /// is frozen.
     pub(crate) fn clear_breakpoints(&mut self, frozen: bool) {
         self.breakpoints.clear_all(&self.body);
         self.watched.clear(&self.body);
         if self.guest.take().is_some() {
-            // It may stay, and who debugs next has breakpoints there.
+            // The guest may stay, and the next debugger's breakpoints must be in the memory.
             self.put_back();
         }
         if frozen {
@@ -1044,8 +1049,9 @@ impl Memory {
         }
     }
 
-    /// A task whose process is not debugged has met a breakpoint of another process in the same memory: they are out
-    /// until it has left. False: there is none.
+    /// A task whose process is not debugged has met a breakpoint that is another process's in the same memory: takes
+    /// the breakpoints out until the task leaves the memory. False: there is none here, or the program has one of its
+    /// own.
     pub(crate) fn make_way(&mut self, address: u64, thread: u64) -> bool {
         if !self.breakpoints.has(address) {
             return false;
@@ -1054,14 +1060,13 @@ impl Memory {
             self.guest = Some(thread);
             self.take_out();
         }
-        // Else it is one of the program's own.
+        // If the byte is a breakpoint all the same, it is the program's own.
         let mut byte = [0];
         let read = self.body.memory_window().read(address, &mut byte);
         read.is_ok() && byte != [BREAKPOINT]
     }
 
-    /// The same of one that may have met a page which is watched for another process: what is watched there is not
-    /// until it has left. False: it is not that.
+    /// The same for a task that has met a page with bytes that another process's debugger watches. False: it has not.
     pub(crate) fn give_way(&mut self, address: u64, thread: u64) -> bool {
         let met = self.guest.is_none() && self.watched.has_page(address);
         if met {
@@ -1071,7 +1076,7 @@ impl Memory {
         met
     }
 
-    /// A task leaves the memory.
+    /// A thread leaves the memory: what was taken out for it is put back.
     fn guest_leaves(&mut self, thread: u64) {
         if self.guest == Some(thread) {
             self.guest = None;
@@ -1079,15 +1084,15 @@ impl Memory {
         }
     }
 
-    /// A copy of it, on write, for this task.
+    /// The seat of a new task in a copy of the memory, on write.
     fn copy(&mut self, world: &mut World, task: &Task) -> Result<Seat, Errno> {
         let made = world
             .new_keeper(task.clock_offset)
             .and_then(|(id, port, space)| {
                 let keeper = port.reference().map_err(rt::error_of)?;
-                // What it is going to write at once is there for it, whatever others take.
+                // Memory for the child's first writes is reserved, so that others cannot take it.
                 let _ = self.body.account().reserve(FIRST_WRITES);
-                // Whoever debugs the one does not debug the other.
+                // The debugger of this process is not the copy's.
                 self.breakpoints.take_out(&self.body);
                 let copy = self.body.copy(&space, &keeper);
                 self.breakpoints.put_back(&self.body);
@@ -1098,11 +1103,11 @@ impl Memory {
         let mapped = {
             let mut memory = seat.memory.borrow_mut();
             let mut present = self.present.copy();
-            // The control segment is a new one.
+            // The copy has a new control segment.
             present.remove(MEMORY_SIZE / PAGE_SIZE, u64::MAX / PAGE_SIZE);
             memory.present = present;
             let mut shared = task.shares.memory.borrow_mut();
-            // What others are loading is theirs.
+            // Ranges into which other threads are loading stay theirs.
             for (start, end) in shared.areas.forget_loading(|_| true) {
                 let _ = memory.body.memory().discard(start, end - start);
                 memory.present.remove(start / PAGE_SIZE, end / PAGE_SIZE);
@@ -1121,7 +1126,7 @@ impl Memory {
     }
 }
 
-/// Where the mapping of a slot is in the control segment.
+/// The offset of a slot's mapping in the control segment.
 pub(crate) const fn place_of(slot: u32) -> u64 {
     CONTROL_MAPPINGS + slot as u64 * OBJECT_SIZE
 }
@@ -1129,8 +1134,8 @@ pub(crate) const fn place_of(slot: u32) -> u64 {
 /// How many bytes a child is going to write at once: its stack and what its library keeps.
 const FIRST_WRITES: u64 = 512 << 10;
 
-/// The state of the mapping of an area, with the rights that the processor can give: what may be written or
-/// executed may be read.
+/// The state of the mapping of an area, with the rights that the processor can give: what may be written or executed
+/// may be read.
 fn mapping_state(area: &Area) -> MappingState {
     MappingState {
         start: area.start,
@@ -1149,7 +1154,7 @@ impl Host for View<'_> {
     }
 
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
-        // Nothing can be anywhere, also beyond all memory.
+        // An empty range can be anywhere, also beyond all memory.
         if into.is_empty() {
             return Ok(());
         }
@@ -1247,7 +1252,8 @@ impl Host for View<'_> {
     }
 
     fn end_object(&mut self, id: u64) {
-        // Nobody maps it any more; a memory that is about to go may know it still, and ends it then.
+        // Nobody maps the object any more. A memory that is about to go may still refer to it, and the object ends with
+        // that.
         self.world.objects.remove(&id);
     }
 
@@ -1437,12 +1443,12 @@ impl Host for View<'_> {
         };
         let told = tid_at.map_or(Ok(()), |at| {
             let mut memory = seat.memory.borrow_mut();
-            // It may be in a page of a memory object.
+            // The address may be in a page of a memory object.
             memory.write(at, &task.thread.to_le_bytes())
         });
         let state = ThreadState {
             registers: Registers {
-                // A debugger's step is not the child's.
+                // A debugger's single step is not the child's.
                 rflags: registers.rflags & !SINGLE_STEP,
                 ..registers
             },

@@ -18,7 +18,7 @@ use personality::system::Key;
 use services::process::Status;
 use tracer::{Ended, Observer, Process, Quiet, Stream, World};
 
-/// The program, or nothing where there is none.
+/// The path of busybox; `None`, with a message, where it cannot be run.
 fn busybox() -> Option<PathBuf> {
     if !tracer::available() {
         println!("left out: processes cannot be traced here");
@@ -54,7 +54,7 @@ const WALKERS: &[&str] = &["find", "du"];
 
 const DIRECTORY: &str = "work";
 
-/// The same files on both sides: a temporary directory of the machine, and the emulated world.
+/// The same files on both sides: in a temporary directory of the machine, and in the emulated world.
 struct Sides {
     here: PathBuf,
     busybox: PathBuf,
@@ -107,7 +107,7 @@ impl Sides {
         self.here.join(DIRECTORY).to_str().unwrap().to_string()
     }
 
-    /// On Linux: output, errors, status.
+    /// Runs a command on Linux: output, errors, status.
     fn there(&self, args: &[&str], input: &str) -> (Vec<u8>, Vec<u8>, i32) {
         let stdin = std::fs::File::open(self.here.join(DIRECTORY).join(input)).unwrap();
         use std::os::unix::process::CommandExt;
@@ -128,7 +128,7 @@ impl Sides {
         )
     }
 
-    /// In the emulation.
+    /// Runs a command in the emulation: output, errors, status, and the result of the run.
     fn emulated(
         &mut self,
         args: &[&str],
@@ -468,7 +468,7 @@ fn applets_agree_with_linux() {
     applets_agree(false);
 }
 
-/// The same when the file system answers nothing at once, so that each call is made again for each thing that it asks for.
+/// The same when the file system answers nothing at once, so that a call is made again for each request that it makes.
 #[test]
 fn calls_that_wait_for_a_file_system_agree_with_linux() {
     applets_agree(true);
@@ -514,7 +514,7 @@ fn applets_agree(is_late: bool) {
     println!("calls made: {seen:?}");
 }
 
-/// Saves the process at every `every`th call and goes on with what comes back.
+/// Saves the process at every `every`th call, and goes on with the restored one.
 struct Saver {
     every: u64,
     count: u64,
@@ -563,7 +563,7 @@ fn processes_survive_saving_at_every_call() {
     }
 }
 
-/// Takes 4 of 10 seconds of a sleep, saves, and lets another clock go on.
+/// Lets 4 of 10 seconds of a sleep pass, saves, and goes on with another clock.
 struct Sleeper {
     parks: u32,
 }
@@ -615,8 +615,7 @@ fn a_sleep_goes_on_where_it_was() {
     );
 }
 
-/// A console that gives input late and takes little output at a time, and a process that is saved
-/// at each wait.
+/// A console that gives input late and takes little output at a time, and a process that is saved at each call.
 struct Terminal {
     lines: Vec<&'static [u8]>,
 }
@@ -680,7 +679,7 @@ fn memory_that_is_out_is_an_error_of_the_program() {
     assert!(err.contains("out of memory"), "{err}");
 }
 
-/// A C program of this directory, linked statically; nothing where that cannot be done.
+/// A C program of this directory, linked statically; `None` where that cannot be done.
 fn compiled(source: &str) -> Option<PathBuf> {
     if !tracer::available() {
         println!("left out: processes cannot be traced here");
@@ -702,7 +701,7 @@ fn compiled(source: &str) -> Option<PathBuf> {
     None
 }
 
-/// Lines that both sides do not have in common.
+/// The lines that differ.
 fn difference(expected: &[u8], found: &[u8]) -> String {
     let (expected, found) = (
         String::from_utf8_lossy(expected),
@@ -720,12 +719,13 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
     out
 }
 
-/// A C program prints the same on both sides, also when it is saved and taken over at each call.
+/// A C program prints the same on both sides, also when it is saved and restored at each call.
 fn agrees(source: &str, argument: &str, status: Status) {
     agrees_saved(source, argument, status, &[u64::MAX, 1]);
 }
 
-/// The same when it is saved after each so many calls, of these numbers; and when files answer late.
+/// The same when the process is saved at every `n`th call, for each `n` of `saved`, and when the file system answers
+/// late.
 fn agrees_saved(source: &str, argument: &str, status: Status, saved: &[u64]) {
     let ways = saved.iter().map(|every| (*every, false));
     for (every, is_late) in ways.chain([(u64::MAX, true)]) {
@@ -780,7 +780,7 @@ fn terminals_agree_with_linux() {
 #[test]
 fn what_is_under_proc_agrees_with_linux() {
     agrees("proc", "one", Status::Exited(0));
-    // An image does not say which files without a name were which.
+    // Not saved: an image does not tell which file without a name was which.
     agrees_saved("proc", "maps", Status::Exited(0), &[u64::MAX]);
 }
 

@@ -1,4 +1,5 @@
-//! A session with the file system as the host of the tests has it.
+//! The file system of the tests' host: requests of the personality as calls of a session with the file server's own
+//! code.
 
 extern crate std;
 
@@ -20,7 +21,7 @@ fn text(bytes: Result<impl core::ops::Deref<Target = [u8]>, Error>) -> Result<Re
     ))
 }
 
-/// Asks; the reply, and the bytes that go with it.
+/// Makes a request: the reply, and the bytes that come with it.
 pub(crate) fn ask(
     files: &Session,
     request: &Request,

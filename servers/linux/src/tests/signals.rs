@@ -629,7 +629,8 @@ fn pages_of_objects_are_given_back_in_turns() {
     assert_eq!(process.result(&mut host, nr::madvise, &own), refused);
 }
 
-/// An image can claim that a call has done more than there is, or a part of a page: nothing wrong is given back.
+/// An image can claim that a call has done more than its range, or a part of a page: only pages of the range are given
+/// back.
 #[test]
 fn a_wait_beyond_its_range_gives_nothing_back() {
     let mut host = Fake::new();

@@ -116,9 +116,9 @@ fn named(one: &mut One, host: &mut Fake, kind: u64) -> u64 {
     bound
 }
 
-/// A connection that is not accepted is paid for by the one that connects, so a server may have more waiting
-/// connections than its share of sockets. An image has them all, and as many as the share allows are restored, the
-/// first ones.
+/// A connection counts for the program that has connected until it is accepted, so a server may have more waiting
+/// connections than its share of sockets. An image has them all; as many as the share allows are restored, the first
+/// ones.
 #[test]
 fn connections_that_strangers_left_are_no_reason_to_refuse_an_image() {
     let mut host = Fake::new();

@@ -245,7 +245,7 @@ fn a_traced_task_comes_back_as_it_was() {
 }
 
 /// What is asked of the host during a call belongs to that call. A call that stops for the tracer at its entry has not
-/// begun: what others ask for meanwhile is not its.
+/// begun: what others ask for meanwhile does not belong to it.
 #[test]
 fn a_call_that_stops_before_it_has_not_begun() {
     let mut host = Fake::new();

@@ -42,27 +42,28 @@ unsafe extern "C" fn syscall_instruction() {
 #[path = "../files.rs"]
 mod files;
 
-/// A task, and the table with its process.
+/// A task, and the system that has its process.
 pub(crate) struct Process {
     pub(crate) task: Task,
     pub(crate) system: System,
 }
 
-/// What the traced child consists of, and the simulated world.
+/// The traced child, and the simulated machine.
 pub(crate) struct World {
     child: libc::pid_t,
     memory: File,
     slots: BTreeMap<u32, (u64, u64)>,
-    /// Memory objects, and where each is among those of the child's descriptors.
+    /// The memory objects, by number: file, and descriptor in the child.
     objects: BTreeMap<u64, (File, u64)>,
-    /// Areas that show one: first address, end, object and place in it.
+    /// The areas that map an object, by slot: first address, end, object and offset in it.
     shown: BTreeMap<u32, (u64, u64, u64, u64)>,
-    /// The objects of a process that was saved, until it is there again; areas show the complements of their numbers then.
+    /// The objects of a saved process until it is restored; meanwhile areas name them by the complements of their
+    /// indices.
     saved: Vec<Option<(File, u64)>>,
     pub(crate) files: Rc<Shared>,
     pub(crate) session: Session,
     pub(crate) console_in: VecDeque<u8>,
-    /// The input ends behind `console_in`.
+    /// Whether the input ends behind `console_in`.
     pub(crate) console_ends: bool,
     pub(crate) console_out: Vec<u8>,
     /// How many bytes the console takes before it has to be asked again.
@@ -70,19 +71,20 @@ pub(crate) struct World {
     pub(crate) now: u64,
     random: u64,
     pub(crate) log: Vec<String>,
-    /// What of memory is free; small values let programs meet `ENOMEM`.
+    /// Bytes of free memory; small values let programs meet `ENOMEM`.
     pub(crate) free: u64,
-    /// The file system answers nothing at once.
+    /// Whether the file system answers nothing at once.
     pub(crate) is_late: bool,
     late: Late,
-    /// The memory that is going to be the process's.
+    /// The memory that the process is going to have ([`Host::stage`]).
     staged: Option<File>,
-    /// A call is being made, and what it has closed.
+    /// Whether a call is being made.
     calls: bool,
+    /// The files that the call has closed, which are closed when it is done.
     closed: Vec<u64>,
 }
 
-/// The task that calls.
+/// The number of the only task.
 const TID: Tid = 1;
 
 fn check(result: libc::c_long, what: &str) -> libc::c_long {
@@ -240,7 +242,7 @@ impl World {
         );
     }
 
-    /// Where a byte of its memory is.
+    /// The file with a byte of the process's memory, and the offset in it.
     fn place(&self, address: u64) -> (&File, u64) {
         let mut shown = self.shown.values();
         match shown.find(|(start, end, ..)| (*start..*end).contains(&address)) {
@@ -249,7 +251,7 @@ impl World {
         }
     }
 
-    /// The process is saved, and these are its objects. The others go.
+    /// Keeps these objects of a process that is saved, and drops the others.
     fn take_objects(&mut self, ids: &[u64]) {
         let mut objects = std::mem::take(&mut self.objects);
         for (_, _, object, _) in self.shown.values_mut() {
@@ -318,7 +320,7 @@ fn punch(file: &File, start: u64, size: u64) {
     check(result.into(), "fallocate");
 }
 
-/// Copies what is in a sparse file to where it is there in another one, which has nothing there.
+/// Copies the data of a sparse file to the same offsets in another one, which is empty there.
 fn copy_data(from: &File, to: &File) {
     let mut at = 0;
     let mut piece = vec![0; 1 << 16];
@@ -334,7 +336,7 @@ fn copy_data(from: &File, to: &File) {
     }
 }
 
-/// A page of the child that no program has.
+/// The address of a page in the child that no program uses.
 const SCRATCH: u64 = 0x6000_0000_0000;
 /// The descriptor of the memory in the child.
 const MEMORY_FD: i32 = 200;
@@ -373,7 +375,7 @@ impl Host for World {
         // SAFETY: a plain system call.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
         check(fd.into(), "memfd_create");
-        // SAFETY: it is a descriptor of our own.
+        // SAFETY: the descriptor is our own.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(personality::memory::END).unwrap();
         // The child opens it by its name in our own directory of descriptors.
@@ -675,7 +677,7 @@ impl Host for World {
     }
 
     fn leave_memory(&mut self) -> Result<(), Errno> {
-        // The child keeps the memory that it has, which gets the contents of the other one.
+        // The child keeps its memory, which gets the contents of the staged one.
         let staged = self.staged.take().ok_or(ENOMEM)?;
         for (from, length) in core::mem::take(&mut self.slots).into_values() {
             self.hide(from, length);
@@ -699,11 +701,10 @@ pub(crate) struct Ended {
 
 /// What a test does between two calls of the program.
 pub(crate) trait Observer {
-    /// A call is about to be emulated. The process may be replaced by one that was saved and
-    /// taken over again.
+    /// A call is about to be emulated. The process may be replaced by one that was saved and restored.
     fn before(&mut self, _world: &mut World, _process: &mut Process, _registers: &Registers) {}
 
-    /// The call waits. Answers whether it should be tried again; the default lets time pass.
+    /// The call waits, and is made again afterwards. The default lets the time pass until its deadline.
     fn parked(&mut self, world: &mut World, process: &Process, wake: emulate::Wake) {
         match wake.deadline {
             Some(deadline) => world.now = deadline.wrapping_sub(process.task.clock_offset),
@@ -730,7 +731,7 @@ pub(crate) fn start(
     cwd: &str,
     streams: [Stream; 3],
 ) -> Result<(Process, Registers), exec::Failure> {
-    // Memory that an earlier process has left.
+    // An earlier process may have left memory.
     for (from, length) in core::mem::take(&mut world.slots).into_values() {
         world.hide(from, length);
     }
@@ -821,7 +822,7 @@ pub(crate) fn run(
                     emulate::call(&mut process.task, &mut process.system, world, &registers);
                 match outcome {
                     Outcome::Park(_) if world.waits() => {}
-                    // Others have their turn: mapped files are written back.
+                    // Other tasks have their turn: mapped files are written back.
                     Outcome::Park(_) if process.system.objects.is_due() => {
                         process.system.settle_objects(world);
                     }
@@ -861,7 +862,7 @@ pub(crate) fn run(
     }
 }
 
-/// Lets the process's next timer go off if that comes before the end of its wait.
+/// Lets the process's next timer go off if that comes before the end of its wait: whether it has.
 fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool {
     let Process { task, system } = process;
     let Some(next) = system.process(task.pid).timers.earliest() else {
@@ -884,10 +885,10 @@ fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool 
     true
 }
 
-/// Where the first thread of a process is.
+/// The offset of a process's first thread in the control segment.
 pub(crate) const FIRST: u64 = proto::layout::CONTROL_THREAD;
 
-/// The part of a process, whose objects are kept for whoever is made of it.
+/// The part of a process. Its objects are kept for the process that is restored from the part.
 pub(crate) fn save(
     task: &Task,
     system: &System,
@@ -916,12 +917,12 @@ fn made(task: &Task, system: &System, world: &mut World) -> Result<part::Made, p
     }
 }
 
-/// Saves the process, ends what the personality has of it, and makes it anew from the part.
+/// Saves the process, ends it in the personality, and restores it from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
     let saved = made(task, system, world).expect("the process can be saved");
     let offset = task.clock_offset;
-    // At its end the files that it has mapped are written back, and so are what the part says of them.
+    // Mapped files are written back when the process ends, so that they are what the part says of them.
     let objects: Vec<u64> = task.shares.memory.borrow().objects.ids().collect();
     for id in objects {
         let files: Vec<u64> = system.objects.ino(id).into_iter().collect();
@@ -930,12 +931,12 @@ pub(crate) fn replace(world: &mut World, process: &mut Process) {
     }
     world.take_objects(&saved.objects);
     task.close_files(system, world);
-    // Which files are FIFOs the personality knows, not the process.
+    // The personality knows which files are FIFOs, not the process.
     let nodes = std::mem::take(&mut system.nodes);
     *process = adopt_beside(world, &saved.part, offset, nodes);
 }
 
-/// Makes a process of its part.
+/// Restores a process from its part.
 pub(crate) fn adopt(world: &mut World, saved: &[u8], offset: u64) -> Process {
     adopt_beside(world, saved, offset, Nodes::default())
 }
@@ -950,12 +951,12 @@ fn adopt_beside(world: &mut World, saved: &[u8], offset: u64, nodes: Nodes) -> P
     Process { task, system }
 }
 
-/// Of a signal that comes of no address.
+/// The code of a signal that has no address.
 const SI_KERNEL: i32 = 128;
-/// Of a division of whole numbers.
+/// The code of an integer division.
 const FPE_INTDIV: i32 = 1;
 
-/// Whether the child has met an error of the x87.
+/// Whether the child has an x87 error.
 fn has_x87_error(world: &mut World) -> bool {
     let mut state = abi::state::initial_fpu();
     world.fpu(&mut state);
@@ -985,7 +986,7 @@ fn message(world: &mut World, signal: i32, registers: Registers) -> ExceptionMes
         other => panic!("unexpected signal {other} at {:#x}", registers.rip),
     };
     let detail = match code {
-        // The tests write to what cannot be written.
+        // All memory faults of the tests are writes.
         Exception::Memory => 2,
         _ => 0,
     };

@@ -1,22 +1,22 @@
-//! What Linux programs find beside their own code: functions that read the clock without a system call.
+//! The vDSO of Linux programs: functions that read the clock without a system call.
 //!
-//! It is an ELF image as Linux's vDSO is, a page with `__vdso_clock_gettime`, `__vdso_gettimeofday` and `__vdso_time`,
-//! and behind it a page with a [`Clock`], by which the time-stamp counter becomes the time. C libraries and Go look for
-//! it where `AT_SYSINFO_EHDR` says.
+//! An ELF image, as Linux's vDSO is: a page with `__vdso_clock_gettime`, `__vdso_gettimeofday` and `__vdso_time`, and
+//! behind it a page with a [`Clock`], which turns the time-stamp counter into the time. C libraries and Go find the
+//! image by `AT_SYSINFO_EHDR`.
 //!
-//! A program can be stopped, saved and restored at any instruction in here. So the clock has a number, which is another
-//! one after each restore: who finds another number behind the reading of the counter than before it begins again.
+//! A program can be stopped, saved and restored at any instruction in here. So the clock has a number, which changes at
+//! each restore: a function that finds another number after it has read the counter than before begins again.
 #![cfg_attr(not(test), no_std)]
 
-/// Bytes of image and clock, each of which has a page.
+/// Bytes of the image and the clock, which have a page each.
 pub const SIZE: u64 = 2 * PAGE;
-/// Where the clock is.
+/// The offset of the clock.
 pub const CLOCK: u64 = PAGE;
 /// Bytes of a clock.
 pub const CLOCK_SIZE: usize = 40;
 const PAGE: u64 = 4096;
 
-/// How the time-stamp counter of the machine makes the time that a process sees.
+/// How the machine's time-stamp counter becomes the time that a process sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// What the counter shows when the machine's clock is 0.
@@ -30,7 +30,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// As it stands behind the image, with a number that the one before it has not.
+    /// The clock as it stands behind the image, with a number that differs from that of the clock before.
     #[must_use]
     pub fn to_bytes(&self, number: u64) -> [u8; CLOCK_SIZE] {
         let mut bytes = [0; CLOCK_SIZE];
@@ -202,7 +202,7 @@ extern "C" {
     static fermata_vdso_end: u8;
 }
 
-/// The image, which has less than a page.
+/// The image, which is shorter than a page.
 #[must_use]
 pub fn image() -> &'static [u8] {
     let (start, end) = (&raw const fermata_vdso_start, &raw const fermata_vdso_end);
@@ -221,7 +221,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// The image as a process has it.
+    /// The image and the page of its clock, as a process has them.
     struct Loaded(*mut u8);
 
     impl Loaded {
@@ -239,7 +239,7 @@ mod tests {
             };
             assert_ne!(at, libc::MAP_FAILED);
             let at = at.cast::<u8>();
-            // SAFETY: it is shorter than a page.
+            // SAFETY: the image is shorter than a page.
             unsafe { at.copy_from_nonoverlapping(image().as_ptr(), image().len()) };
             Loaded(at)
         }
@@ -271,7 +271,7 @@ mod tests {
                 assert_eq!(symbol[5], STV_DEFAULT);
                 if text == name.as_bytes() {
                     let value = u64::from_le_bytes(symbol[8..16].try_into().unwrap());
-                    // SAFETY: it is in the image.
+                    // SAFETY: the function is in the image.
                     return unsafe { self.0.add(value as usize) };
                 }
                 next = word(&hash[12 + 4 * next..]);
@@ -333,7 +333,7 @@ mod tests {
                 "{which}: {before} {time} {after}"
             );
         }
-        // Others are the kernel's affair: this is the host's, which has one of processor time, and none with this number.
+        // Other clocks are read by the kernel, here the host's, which has 2, of processor time, and no 1000.
         assert_eq!(loaded.clock_gettime(2).0, 0);
         assert!(loaded.clock_gettime(1000).0 < 0);
         type Time = extern "C" fn(*mut u64) -> u64;
@@ -355,7 +355,7 @@ mod tests {
         assert!((1000..2000).contains(&both[0]) && both[1] < 1_000_000);
         assert_eq!(of_day(core::ptr::null_mut(), core::ptr::null_mut()), 0);
     }
-    /// Steps that were made, and the one before which the clock becomes another one, whose address and bytes follow.
+    /// The steps that were made; the step before which the clock is replaced; and the clock's address and new bytes.
     static STEPS: AtomicU64 = AtomicU64::new(0);
     static RESTORED_AT: AtomicU64 = AtomicU64::new(0);
     static RESTORED: [AtomicU64; 1 + CLOCK_SIZE / 8] = [const { AtomicU64::new(0) }; 6];
@@ -370,7 +370,8 @@ mod tests {
         }
     }
 
-    /// A process is restored before each instruction, where the counter started earlier and the clock is as much behind: time goes on.
+    /// A process is restored before each instruction, on a machine whose counter started earlier, with a clock that is
+    /// as much behind: time goes on.
     #[test]
     fn a_restore_before_any_instruction_is_noticed() {
         const EARLIER: u64 = 1 << 50;
@@ -388,7 +389,7 @@ mod tests {
             offset: EARLIER.wrapping_neg(),
             ..clock
         };
-        // SAFETY: the handler does what may be done in one.
+        // SAFETY: the handler only does what a handler of signals may do.
         unsafe { libc::signal(libc::SIGTRAP, step as *const () as usize) };
         RESTORED[0].store(loaded.0 as u64 + CLOCK, Relaxed);
         let words = restored.to_bytes(2);
@@ -404,7 +405,8 @@ mod tests {
             RESTORED_AT.store(at, Relaxed);
             let mut time = [0u64; 2];
             let before = counter() - start;
-            // SAFETY: a call of the function by which each instruction is a trap; what it may change is said.
+            // SAFETY: calls the function, in which each instruction is a trap; the registers that it may change are
+            // named.
             unsafe {
                 core::arch::asm!(
                     "pushfq",
