@@ -143,8 +143,9 @@ fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) 
             };
         }
     };
+    let before = c.progress();
     let (done, end, goes_on) = move_in(c, from, position.offset(), at.is_none(), ranges)?;
-    if done > 0 {
+    if done > before {
         super::inotify::did(c, fd, linux::IN_ACCESS);
     }
     commit(c, fd, position, end)?;
@@ -440,7 +441,8 @@ fn write_to_file(
     if let Some(done) = made_durable(c, ino)? {
         return Ok(done);
     }
-    let mut done = c.progress().min(total);
+    let before = c.progress().min(total);
+    let mut done = before;
     // As on Linux, `pwrite` appends, too, if the file is open with `O_APPEND`.
     let append = flags & open_flags::APPEND != 0;
     let mut end = match position {
@@ -485,7 +487,7 @@ fn write_to_file(
         }
     }
     c.s.give_chunk(chunk);
-    if done > 0 {
+    if done > before {
         super::inotify::did(c, fd, linux::IN_MODIFY);
     }
     commit(c, fd, position, end)?;
@@ -500,7 +502,9 @@ fn write_to_file(
 /// `O_DSYNC` and on the disk, the data is made durable in a turn of its own ([`made_durable`]), which no signal cuts
 /// short, so that this is done once.
 fn is_written(c: &mut Caller, ino: u64, flags: u32, done: u64) -> Result {
-    if done == 0 || flags & open_flags::DSYNC == 0 || ino & services::fs::ON_DISK == 0 {
+    // A call of which a request waits for the disk begins again, whatever its result is: it has not written all.
+    let is_over = done > 0 && !c.h.waits();
+    if !is_over || flags & open_flags::DSYNC == 0 || ino & services::fs::ON_DISK == 0 {
         return Ok(done);
     }
     c.wait().is_written = true;
@@ -1195,7 +1199,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
         }
     }
     c.s.give_chunk(chunk);
-    if done > 0 {
+    if done > before {
         super::inotify::did(c, from, linux::IN_ACCESS);
         if let Kind::File { .. } = kind {
             super::inotify::did(c, to, linux::IN_MODIFY);

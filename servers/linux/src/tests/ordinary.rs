@@ -1226,6 +1226,28 @@ fn what_is_written_so_is_durable_at_once() {
     }
 }
 
+/// A write of several requests that begins again after each, because the disk answers late, is not taken for done
+/// before its last one: the data of the others would be written once more by the program.
+#[test]
+fn a_long_write_is_done_before_it_is_durable() {
+    for late in [false, true] {
+        let (mut host, mut process, _) = with_disk(late);
+        let how = u64::from(open_flags::RDWR | open_flags::DSYNC | open_flags::APPEND);
+        let fd = until_done(&mut process, &mut host, nr::open, "/disk/log", &[how, 0]) as u64;
+        // The same memory several times.
+        let (count, each) = (9u64, 0x3000u64);
+        let ranges: Vec<u64> = (0..count).flat_map(|_| [INTO, each]).collect();
+        words(&mut host, TEXT, &ranges);
+        let arguments = [fd, TEXT, count];
+        let done = until_answered(&mut process, &mut host, nr::writev, &arguments);
+        let all = (count * each) as i64;
+        assert_eq!((done, host.syncs), (all, 1), "A6: {late}: all, and once");
+        let end = [fd, 0, u64::from(linux_raw_sys::general::SEEK_END)];
+        let size = until_answered(&mut process, &mut host, nr::lseek, &end);
+        assert_eq!(size, all, "A6: {late}: written once");
+    }
+}
+
 /// Tools find out who has a file open: `stat` of another process's descriptor follows it to the file, and each text of
 /// `/proc` has a file number of its own.
 #[test]

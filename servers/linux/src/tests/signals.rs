@@ -108,6 +108,17 @@ fn a_wait_with_a_timeout_does_not_begin_again() {
     let pair = [1, 1, 0, EXAMPLE + 0x800];
     assert_eq!(process.result(&mut host, nr::socketpair, &pair), 0);
     let socket = word(&mut host, EXAMPLE + 0x800) & 0xffff_ffff;
+    for (size, result) in [(3, -i64::from(EINVAL.0)), (4, 0)] {
+        // The size of a buffer is an `int`.
+        let set = [
+            socket,
+            1,
+            u64::from(linux_raw_sys::net::SO_SNDBUF),
+            EXAMPLE,
+            size,
+        ];
+        assert_eq!(process.result(&mut host, nr::setsockopt, &set), result);
+    }
     let receive = registers(nr::recvfrom, &[socket, EXAMPLE, 1, 0, 0, 0]);
     for (timeout, restarts) in [(0, true), (100_000, false)] {
         words(&mut host, EXAMPLE, &[0, timeout]);
@@ -314,26 +325,56 @@ fn nobody_leaves_nothing() {
     assert_eq!(process.system.process(77).pending.set(), 0);
 }
 
+/// Makes the process one with a session and a terminal of its own; returns descriptors of the terminal's two ends.
+fn own_terminal(process: &mut One, host: &mut Fake) -> [u64; 2] {
+    assert!(process.result(host, nr::fork, &[]) > 0);
+    process.task = child_of(process, host);
+    assert!(process.result(host, nr::setsid, &[]) > 0);
+    let open = [linux::AT_FDCWD as u64, EXAMPLE, 2, 0];
+    host.write_memory(EXAMPLE, b"/dev/ptmx\0").unwrap();
+    let master = process.result(host, nr::openat, &open) as u64;
+    words(host, EXAMPLE, &[0]);
+    let unlock = [master, 0x4004_5431, EXAMPLE];
+    assert_eq!(process.result(host, nr::ioctl, &unlock), 0);
+    host.write_memory(EXAMPLE, b"/dev/pts/0\0").unwrap();
+    let slave = process.result(host, nr::openat, &open);
+    assert!(slave > master as i64);
+    [master, slave as u64]
+}
+
+/// A write to a terminal that hangs up meanwhile returns what was written; the next one fails.
+#[test]
+fn what_a_terminal_took_before_it_hung_up_was_written() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let [master, slave] = own_terminal(&mut process, &mut host);
+    let page = EXAMPLE + 0x1000;
+    host.write_memory(page, &[b'a'; 4096]).unwrap();
+    for place in 0..20 {
+        words(&mut host, EXAMPLE + 0x2000 + 16 * place, &[page, 4096]);
+    }
+    let write = registers(nr::writev, &[slave, EXAMPLE + 0x2000, 20]);
+    let mut outcome = process.call(&mut host, &write);
+    while let Outcome::Turn = outcome {
+        outcome = process.call(&mut host, &write);
+    }
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+    let written = process.task.wait.unwrap().progress;
+    let wait = process.task.wait;
+    assert_eq!(process.result(&mut host, nr::close, &[master]), 0);
+    process.task.wait = wait;
+    let came = go(process.call(&mut host, &write));
+    assert_eq!((came.rax, written > 0), (written, true), "a short write");
+    let failed = process.result(&mut host, nr::write, &[slave, page, 1]);
+    assert_eq!(failed, -i64::from(crate::errno::EIO.0), "it has hung up");
+}
+
 /// A long text that is typed into a terminal which nobody reads is taken in turns, and a turn sends few signals.
 #[test]
 fn a_terminal_takes_a_long_text_in_turns() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    // A session of its own, with a terminal of its own.
-    assert!(process.result(&mut host, nr::fork, &[]) > 0);
-    let child = child_of(&mut process, &mut host);
-    process.task = child;
-    assert!(process.result(&mut host, nr::setsid, &[]) > 0);
-    host.write_memory(EXAMPLE, b"/dev/ptmx\0").unwrap();
-    let open = [linux::AT_FDCWD as u64, EXAMPLE, 2, 0];
-    let master = process.result(&mut host, nr::openat, &open) as u64;
-    words(&mut host, EXAMPLE, &[0]);
-    assert_eq!(
-        process.result(&mut host, nr::ioctl, &[master, 0x4004_5431, EXAMPLE]),
-        0
-    );
-    host.write_memory(EXAMPLE, b"/dev/pts/0\0").unwrap();
-    assert!(process.result(&mut host, nr::openat, &open) > master as i64);
+    let [master, _] = own_terminal(&mut process, &mut host);
     // A page of Ctrl-C, 400 times.
     let page = EXAMPLE + 0x1000;
     host.write_memory(page, &[3; 4096]).unwrap();

@@ -123,6 +123,9 @@ pub fn setsockopt(c: &mut Caller, fd: u32, level: u32, number: u32, at: u64, siz
             c.word(at)?
         }
         (net::SOL_SOCKET, net::SO_SNDBUF | net::SO_RCVBUF) => {
+            if size < 4 {
+                return Err(EINVAL.into());
+            }
             // As on Linux, twice the value is stored. The actual size of the buffers does not change.
             let value = u32_at(&c.read(at, 4)?, 0);
             u64::from(value.clamp(2304, 212_992)) * 2
