@@ -4,6 +4,7 @@
 //! its threads ([`System::take_halts`]); `SIGCONT` undoes that. A tree has a foreground group once it has named one.
 //! Before that all of its processes may use the console.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::mem::take;
 use linux_raw_sys::general as linux;
@@ -97,14 +98,25 @@ impl System {
             })
     }
 
-    /// A parent has ended: sends `SIGHUP` and `SIGCONT` to its former children that are stopped in a group that is
-    /// orphaned by this.
-    pub(crate) fn leave_stopped(&mut self, children: &[Pid]) {
+    /// A parent has ended: sends `SIGHUP` and `SIGCONT` to its own group, and to those of its former children in its
+    /// session, that are orphaned and have a stopped member.
+    pub(crate) fn leave_stopped(&mut self, parent: Pid, children: &[Pid]) {
+        let Some(session) = self.find(parent).map(|process| process.session) else {
+            return;
+        };
+        let mut looked_at = BTreeSet::new();
         for child in children {
-            let stopped = self.find(*child).is_some_and(|p| p.stopped.is_some());
-            if stopped && self.is_orphaned(*child) {
+            let of = self.find(*child).filter(|child| child.session == session);
+            let Some(group) = of.map(|of| of.group).filter(|of| looked_at.insert(*of)) else {
+                continue;
+            };
+            let members = self.those(*child, Which::Group(group));
+            let is_stopped = |pid: &Pid| self.find(*pid).is_some_and(|p| p.stopped.is_some());
+            if members.iter().any(is_stopped) && self.is_orphaned(*child) {
                 for signal in [sig::HUP, sig::CONT] {
-                    self.send(To::Process(*child), signal, Origin::kernel());
+                    for member in &members {
+                        self.send(To::Process(*member), signal, Origin::kernel());
+                    }
                 }
             }
         }

@@ -1071,6 +1071,20 @@ impl System {
             return;
         };
         let (payer, near) = (linked.payer, linked.near);
+        // Sockets of one port at different addresses share the link of the first one.
+        let port = match self.sockets.find(near).and_then(|near| near.name.as_ref()) {
+            Some(Name::Port(_, port)) => Some(*port),
+            _ => None,
+        };
+        let at = here.way(from.0).zip(port);
+        let meant = at.and_then(|(own, port)| {
+            let found = self
+                .sockets
+                .by_name(&Name::Port(own, port), Style::Stream)?;
+            let socket = self.sockets.find(found)?;
+            socket.takes_connections().then(|| (found, socket.payer()))
+        });
+        let (near, payer) = meant.unwrap_or((near, payer));
         match self.take_connection(near, payer, from, here) {
             Ok((end, far)) => {
                 let mut linked = Linked::new(payer, Style::Stream, 1, end);
@@ -1155,11 +1169,24 @@ impl System {
         let Some(linked) = self.outside.all.get(&link) else {
             return;
         };
-        let near = linked.near;
+        let name = Name::Port(from.0, from.1);
+        let own = match &linked.stage {
+            Stage::Bound(here) => here.way(from.0),
+            _ => None,
+        };
+        // Sockets of one port at different addresses share the link of the first one.
+        let port = match self.sockets.find(linked.near).map(|near| &near.name) {
+            Some(Some(Name::Port(_, port))) => Some(*port),
+            _ => None,
+        };
+        let meant = own.zip(port).and_then(|(own, port)| {
+            let at = Name::Port(own, port);
+            self.sockets.receiver(&at, Style::Datagram, Some(&name))
+        });
+        let near = meant.unwrap_or(linked.near);
         let Some(socket) = self.sockets.find(near) else {
             return;
         };
-        let name = Name::Port(from.0, from.1);
         let only = socket.peer_name.as_ref();
         if !socket.speaks_with(from.0) || only.is_some_and(|only| *only != name) || socket.shut.0 {
             return;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use services::process::Pid;
 
 use crate::errno::{Errno, ENOSPC};
+use crate::process::open_flags;
 use crate::signal::{sig, Origin};
 use crate::system::{Key, Payer, System, Thing, To};
 use crate::wire::{u32_at, Writer};
@@ -314,6 +315,17 @@ impl Pty {
                 usize::from(self.control(linux::VMIN)),
                 self.control(linux::VTIME),
             )
+        })
+    }
+
+    /// Whether a read of `most` bytes returns at once though fewer than `VMIN` are there: it asks for no more than there
+    /// are, or does not wait (`O_NONBLOCK` in `flags`).
+    #[must_use]
+    pub fn suffices(&self, most: usize, flags: u32) -> bool {
+        let waits = flags & open_flags::NONBLOCK == 0;
+        self.least().is_some_and(|(least, _)| {
+            let wanted = if waits { least.min(most) } else { 1 };
+            self.ready.len() >= wanted.max(1)
         })
     }
 
@@ -784,9 +796,12 @@ impl System {
     /// The controlling terminal of a process: the number of the pair.
     #[must_use]
     pub fn terminal(&self, pid: Pid) -> Option<u32> {
-        let (number, id) = self.find(pid)?.terminal?;
+        let process = self.find(pid)?;
+        let (number, id) = process.terminal?;
         let pty = self.ptys.all.get(&number)?;
-        (pty.id == id && pty.session.is_some()).then_some(number)
+        // It may have gone to another session since.
+        let is_own = pty.session == Some((process.namespace, process.session));
+        (pty.id == id && is_own).then_some(number)
     }
 
     /// Makes a pair the controlling terminal of the session of `leader`, whose group becomes the foreground group.

@@ -626,7 +626,10 @@ impl Signals {
         let fpu_at = top.wrapping_sub(FPU_BYTES as u64) & !63;
         let frame_at = (fpu_at.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
         let whole = fpu_at.wrapping_add(FPU_BYTES as u64).wrapping_sub(frame_at);
+        // As on Linux a frame does not go beyond the stack that was made for handlers: what is mapped below it is another's.
+        let is_alternate = on_stack || top == self.stack.base.wrapping_add(self.stack.size);
         if action.flags & flag::RESTORER == 0
+            || is_alternate && self.stack.size != 0 && frame_at < self.stack.base
             || action.handler >= abi::USER_END
             || frame_at > fpu_at
             || !areas.allows(frame_at, whole, memory::WRITE)
@@ -753,9 +756,7 @@ impl Signals {
             }
             let mut area = Box::new(FpuState([0; FPU_BYTES]));
             host.read_memory(fpu_at, &mut area.0)?;
-            // Reserved bits of MXCSR would fault when loaded.
-            let mxcsr = u32_at(&area.0, 24) & 0xffbf;
-            area.0[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+            // The kernel leaves out bits of MXCSR that the processor does not have.
             fpu = Some(area);
         }
         self.mask = u64_at(&uc, UCONTEXT - 8) & !UNBLOCKABLE;

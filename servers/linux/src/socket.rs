@@ -14,7 +14,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
-use linux_raw_sys::net::{IPV6_V6ONLY, SOL_SOCKET, SO_LINGER, SO_REUSEADDR, SO_REUSEPORT};
+use linux_raw_sys::net::{
+    IPV6_V6ONLY, SOL_SOCKET, SO_LINGER, SO_PASSCRED, SO_REUSEADDR, SO_REUSEPORT,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::epoll::ALL;
@@ -421,6 +423,13 @@ impl Sockets {
     /// The socket that receives what is sent to this name.
     #[must_use]
     pub fn by_name(&self, name: &Name, style: Style) -> Option<u64> {
+        self.receiver(name, style, None)
+    }
+
+    /// The same, of a datagram from this sender: not a socket that is connected to another one, and first of all one that
+    /// is connected to the sender.
+    #[must_use]
+    pub fn receiver(&self, name: &Name, style: Style, from: Option<&Name>) -> Option<u64> {
         let (place, address) = match name {
             Name::File(_, ino) => (Place::File(*ino), None),
             Name::Abstract(name) => (Place::Abstract(name.clone()), None),
@@ -434,7 +443,14 @@ impl Sockets {
         let weigh = |(id, socket): (u64, &Socket)| {
             let listens = socket.state == State::Listening || style == Style::Datagram;
             let covers = socket.covers(address);
-            (covers > 0).then_some((listens, covers, core::cmp::Reverse(id)))
+            let only = socket.peer_name.as_ref().filter(|_| from.is_some());
+            let takes = only.is_none() || only == from;
+            (covers > 0 && takes).then_some((
+                listens,
+                only.is_some(),
+                covers,
+                core::cmp::Reverse(id),
+            ))
         };
         let best = self.at(place).filter_map(weigh).max();
         best.map(|(.., id)| id.0)
@@ -706,7 +722,16 @@ impl System {
             return Err(EAGAIN);
         }
         let (family, style) = (listener.family, listener.style);
-        let (options, listens) = (listener.options.clone(), listener.owner);
+        // As on Linux an accepted `AF_UNIX` socket is a new one: a timeout of `accept` is not that of its reads.
+        let is_kept = |option: &(u32, u32)| {
+            listener.family != Family::Unix || *option == (SOL_SOCKET, SO_PASSCRED)
+        };
+        let options = listener
+            .options
+            .iter()
+            .filter(|(option, _)| is_kept(option));
+        let options = options.map(|(option, value)| (*option, *value)).collect();
+        let listens = listener.owner;
         let own = match (&name, &listener.name) {
             // The new end has the address that the client asked for, even if the listener is bound to a wildcard.
             (Some(name @ Name::Port(..)), _) => Some(name.clone()),

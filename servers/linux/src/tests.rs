@@ -2723,6 +2723,16 @@ fn the_console_belongs_to_the_group_that_has_it() {
     let ttin = (To::Process(child.pid), crate::signal::sig::TTIN);
     let sent = system.take_sent();
     assert_eq!((sent[0].0, sent[0].1), ttin);
+    // Made again before the signal has stopped the reader, the call does not send it again.
+    system
+        .process(child.pid)
+        .pending
+        .add(ttin.1, Origin::default());
+    let _ = emulate::call(&mut child, system, &mut host, &read);
+    let again = system.take_sent().into_iter();
+    let again = again.filter(|(to, signal, _)| (*to, *signal) == ttin);
+    assert_eq!(again.count(), 0, "one read, one signal");
+    system.process(child.pid).pending = crate::signal::Pending::default();
     // A reader that ignores `SIGTTIN` gets an error.
     let ignore = crate::signal::Action {
         handler: 1,

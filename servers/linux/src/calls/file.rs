@@ -354,9 +354,19 @@ pub fn cannot_stop(c: &Caller, signal: u32) -> bool {
     c.p.task.signals.mask & bit(signal) != 0 || c.p.actions.ignores(signal)
 }
 
+/// Whether the signal is pending for the caller already: a call that is made again, before the caller is stopped by it,
+/// must not send it again.
+pub fn is_pending(c: &mut Caller, signal: u32) -> bool {
+    let pending = c.p.task.signals.pending.set() | c.process().pending.set();
+    pending & bit(signal) != 0
+}
+
 /// Fails, or stops the caller by the signal, unless its process group is in the foreground of the console.
 fn in_foreground(c: &mut Caller, signal: u32) -> Result<()> {
     let ignores = cannot_stop(c, signal);
+    if !ignores && is_pending(c, signal) {
+        return Err(Stop::Park(Wake::on(Key::Console)));
+    }
     match c.s.check_foreground(c.p.task.pid, signal, ignores) {
         None => Ok(()),
         Some(Ok(())) => Err(Stop::Park(Wake::on(Key::Console))),

@@ -11,6 +11,7 @@ use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{EFBIG, EINVAL, ENOMEM, EPERM};
 use crate::files::Request;
 use crate::memory::{stack_start, Area, Kind, PAGE, STACK_TOP};
+use crate::process::MAX_FDS;
 use crate::signal::sig;
 use crate::wire::{u64_at, Writer};
 
@@ -42,7 +43,8 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
         if soft > hard {
             return Err(EINVAL.into());
         }
-        if hard > before.1 && (!c.process().ids.is_root() || which == NOFILE) {
+        let is_too_many = which == NOFILE && hard > MAX_FDS.into();
+        if hard > before.1 && (!c.process().ids.is_root() || is_too_many) {
             return Err(EPERM.into());
         }
         after = Some((soft, hard));

@@ -773,6 +773,7 @@ pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
     let path = plain(c, AT_FDCWD, address)?;
     c.with_open(path, true, |c, opened| match opened.mode & mode::TYPE {
         mode::FILE if c.s.busy.is_executed(opened.ino) => Err(ETXTBSY.into()),
+        mode::FILE if c.s.nodes.mode(opened.ino).is_some() => Err(EINVAL.into()),
         mode::FILE => {
             let place = super::inotify::find_before(c, opened.ino, linux::IN_MODIFY)?;
             super::file::set_size(c, opened.ino, size)?;

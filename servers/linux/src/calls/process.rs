@@ -169,7 +169,10 @@ fn start(c: &mut Caller, request: &Request) -> Result {
         return Ok(u64::from(tid));
     }
     let pid = c.s.fork(own, request.exit_signal)?;
-    let number = c.s.process(pid).number;
+    let now = c.now();
+    let child = c.s.process(pid);
+    child.started = now;
+    let number = child.number;
     let started = start_as(c, request, (pid, pid), number);
     if let Err(stop) = started {
         c.s.forget(pid);

@@ -5,8 +5,8 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
 
 use crate::emulate::{Caller, Result, Stop, Wake, STEP};
-use crate::errno::{EAGAIN, EINVAL, EIO, ENOENT, ENOTTY, ENXIO, EPERM};
-use crate::memory::{READ, WRITE};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, EIO, ENOENT, ENOTTY, ENXIO, EPERM};
+use crate::memory::WRITE;
 use crate::process::{open_flags, Description, Kind};
 use crate::pty::{Pty, OUTPUT, TERMIOS};
 use crate::signal::{bit, sig};
@@ -18,6 +18,9 @@ const TENTH: u64 = 100_000_000;
 
 /// Most bytes that are written in one turn: a byte can take some hundred instructions.
 const TURN: u64 = STEP / 16;
+
+/// Memory for what one write to a master sends: three signals for each process that a payer may have.
+const NEWS_BYTES: u64 = 32 << 10;
 
 /// One end of a pseudo-terminal.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +107,12 @@ fn in_foreground(c: &mut Caller, end: End, signal: u32) -> Result<()> {
     if foreground == c.process().group || signal == sig::TTOU && ignores {
         return Ok(());
     }
+    let wait = Stop::Park(Wake::on(Key::Pty(end.id)));
+    if super::file::is_pending(c, signal) {
+        return Err(wait);
+    }
     match c.s.stop_background(pid, signal, ignores) {
-        Ok(()) => Err(Stop::Park(Wake::on(Key::Pty(end.id)))),
+        Ok(()) => Err(wait),
         Err(error) => Err(error.into()),
     }
 }
@@ -122,7 +129,7 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
     let most = length.min(OUTPUT as u64) as usize;
     let there = match end.master {
         true => pty.readable_by_master(),
-        false if pty.is_readable() => pty.readable(),
+        false if pty.is_readable() || pty.suffices(most, flags) => pty.readable(),
         false => 0,
     };
     let (least, hung_up) = (pty.least(), pty.masters == 0);
@@ -157,6 +164,27 @@ pub fn read(c: &mut Caller, end: End, flags: u32, address: u64, length: u64) -> 
     Ok(bytes.len() as u64)
 }
 
+/// What a write has to tell others: once for all of it, however many pieces it comes in.
+#[derive(Default)]
+struct News {
+    /// The signals that were typed, as a mask. A standard signal that is sent several times is pending once.
+    signals: u64,
+    /// Whether the terminal took any byte.
+    took: bool,
+}
+
+impl News {
+    fn tell(self, c: &mut Caller, end: End) {
+        let typed = (1..=64).filter(|signal| self.signals & bit(*signal) != 0);
+        for signal in typed {
+            c.s.signal_foreground(end.number, signal);
+        }
+        if self.took {
+            c.s.wake(Key::Pty(end.id));
+        }
+    }
+}
+
 /// Writes several ranges one after the other. The number of bytes written so far is kept with the call while it waits.
 pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total: u64) -> Result {
     if !end.master {
@@ -164,15 +192,27 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
         if stops {
             in_foreground(c, end, sig::TTOU)?;
         }
+    } else {
+        c.h.room(NEWS_BYTES)?;
     }
+    let mut news = News::default();
+    let result = write_ranges(c, end, flags, (ranges, total), &mut news);
+    news.tell(c, end);
+    result
+}
+
+fn write_ranges(
+    c: &mut Caller,
+    end: End,
+    flags: u32,
+    (ranges, total): (&[(u64, u64)], u64),
+    news: &mut News,
+) -> Result {
     let mut done = c.progress().min(total);
     // The line discipline takes time for every byte, whether or not anybody reads, so a long write takes several turns.
     let until = total.min(done.saturating_add(TURN));
     let mut bytes = Vec::new();
     while done < until {
-        let Some((address, length)) = super::file::piece(ranges, done) else {
-            return Ok(done);
-        };
         if !end.master && pty(c, end)?.masters == 0 {
             return match done {
                 0 => Err(EIO.into()),
@@ -180,12 +220,17 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
                 written => Ok(written),
             };
         }
-        bytes.resize(length.min(OUTPUT as u64).min(until - done) as usize, 0);
-        c.check(address, bytes.len() as u64, READ)?;
-        c.h.read_memory(address, &mut bytes)?;
-        let taken = put(c, end, &bytes)?;
+        bytes.resize((until - done).min(OUTPUT as u64) as usize, 0);
+        let got = super::file::gather(c, ranges, done, &mut bytes)?;
+        if got == 0 {
+            return match done {
+                0 => Err(EFAULT.into()),
+                written => Ok(written),
+            };
+        }
+        let taken = put(c, end, &bytes[..got], news)?;
         done += taken as u64;
-        if taken < bytes.len() {
+        if taken < got {
             if flags & open_flags::NONBLOCK != 0 && done > 0 {
                 return Ok(done);
             }
@@ -202,29 +247,25 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
 }
 
 /// Writes as many bytes as the terminal takes at the moment; returns how many.
-fn put(c: &mut Caller, end: End, bytes: &[u8]) -> Result<usize> {
+fn put(c: &mut Caller, end: End, bytes: &[u8], news: &mut News) -> Result<usize> {
     let pty = pty(c, end)?;
     let (taken, signals) = match end.master {
         true => pty.input(bytes),
         false => (pty.write(bytes), Vec::new()),
     };
-    // A standard signal that is sent several times is pending once.
-    let mut sent = 0;
     for signal in signals {
-        if sent & bit(signal) == 0 {
-            sent |= bit(signal);
-            c.s.signal_foreground(end.number, signal);
-        }
+        news.signals |= bit(signal);
     }
-    if taken > 0 {
-        c.s.wake(Key::Pty(end.id));
-    }
+    news.took |= taken > 0;
     Ok(taken)
 }
 
 /// As `put`, but waits if no byte is taken.
 pub fn send(c: &mut Caller, end: End, flags: u32, bytes: &[u8]) -> Result {
-    match put(c, end, bytes)? {
+    let mut news = News::default();
+    let taken = put(c, end, bytes, &mut news);
+    news.tell(c, end);
+    match taken? {
         0 => blocked(end, flags),
         taken => Ok(taken as u64),
     }

@@ -73,15 +73,20 @@ impl Look {
     }
 }
 
+/// Shows what a file is that the personality has made a FIFO or the name of a socket.
+fn show_node(c: &Caller, attr: &mut Attr) {
+    if let Some(mode) = c.s.nodes.mode(attr.ino) {
+        attr.mode = attr.mode & !mode::TYPE | mode;
+    }
+}
+
 /// The attributes of the file at a path of the file system.
 fn of_path(c: &mut Caller, path: String, follow: bool) -> Result<Look> {
     let mut attr = c.attr(&Request::Stat {
         path: path.clone(),
         follow,
     })?;
-    if let Some(mode) = c.s.nodes.mode(attr.ino) {
-        attr.mode = attr.mode & !mode::TYPE | mode;
-    }
+    show_node(c, &mut attr);
     Ok(Look {
         path: Some((path, follow)),
         ..of_file(attr)
@@ -236,7 +241,9 @@ pub fn place(ino: u64) -> (u64, u64) {
 fn of_open(c: &mut Caller, kind: Kind) -> Result<Look> {
     Ok(match kind {
         Kind::File { ino } | Kind::Directory { ino, .. } => {
-            of_file(c.attr(&Request::StatIno { ino })?)
+            let mut attr = c.attr(&Request::StatIno { ino })?;
+            show_node(c, &mut attr);
+            of_file(attr)
         }
         Kind::Device(device) => of_device(device),
         Kind::Text(reading) => of_text(reading.which()),

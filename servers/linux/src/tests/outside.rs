@@ -566,6 +566,46 @@ fn who_listens_is_reached_from_both_sides() {
     assert!(process.system.has_no_sockets());
 }
 
+/// Servers have a socket for each family at one port: each is reached by its own addresses, whichever came first.
+#[test]
+fn both_families_of_a_port_are_reached() {
+    let (mut host, mut process) = machine();
+    let six = process.result(&mut host, nr::socket, &[10, STREAM, 0]) as u64;
+    host.write_memory(BYTES, &[1, 0, 0, 0]).unwrap();
+    let only = [
+        six,
+        41,
+        u64::from(linux_raw_sys::net::IPV6_V6ONLY),
+        BYTES,
+        4,
+    ];
+    assert_eq!(process.result(&mut host, nr::setsockopt, &only), 0);
+    let mut name = [0; 28];
+    (name[0], name[3]) = (10, 7);
+    host.write_memory(ADDRESS, &name).unwrap();
+    let bind = [six, ADDRESS, 28];
+    let request = process.asks(&mut host, nr::bind, &bind);
+    let link = request.link;
+    process.says(link, Said::Bound(here()));
+    assert_eq!(process.result(&mut host, nr::bind, &bind), 0);
+    process.asks(&mut host, nr::listen, &[six, 3]);
+    process.says(link, Said::Listening);
+    assert_eq!(process.result(&mut host, nr::listen, &[six, 3]), 0);
+    let four = process.result(&mut host, nr::socket, &[2, STREAM, 0]) as u64;
+    write_name(&mut host, [0; 4], 7);
+    assert_eq!(process.result(&mut host, nr::bind, &[four, ADDRESS, 16]), 0);
+    assert_eq!(process.result(&mut host, nr::listen, &[four, 3]), 0);
+    let next = match process.asked()[..] {
+        [Ask::Accept { next }] => next,
+        ref other => panic!("{other:?}"),
+    };
+    process.says(link, Said::Came(next, (OTHER.0, 5000), here()));
+    let accept = |fd| [fd, ADDRESS, LENGTH, 0o4000];
+    let end = process.result(&mut host, nr::accept4, &accept(four));
+    assert!(end > 0, "the socket of the other family is reached: {end}");
+    process.close_all(&mut host);
+}
+
 /// A port that another program has is refused if it was asked for; if none was asked for, another one is tried.
 #[test]
 fn ports_that_are_taken() {

@@ -391,10 +391,82 @@ fn a_terminal_takes_a_long_text_in_turns() {
     let (sent, turn) = (system.take_sent().len(), emulate::STEP / 16);
     let done = task.wait.unwrap().progress;
     assert_eq!(done, turn, "a long text is typed in turns");
-    assert!(
-        (1..=16).contains(&sent),
-        "one signal for each piece: {sent}"
-    );
+    assert_eq!(sent, 1, "what is typed in one turn is signalled once");
+    // The same in the smallest ranges, with three signals in each: the processes of a group are many.
+    system.take_woken();
+    host.write_memory(page, &[3, 28, 26]).unwrap();
+    for place in 0..400 {
+        words(&mut host, EXAMPLE + 0x2000 + 16 * place, &[page, 3]);
+    }
+    task.wait = None;
+    let came = go(emulate::call(task, system, &mut host, &write));
+    assert_eq!((came.rax, system.take_sent().len()), (1200, 3));
+    assert!(system.take_woken().len() <= 4, "one wake-up for one write");
+}
+
+/// A handler returns to the whole of MXCSR: programs that treat denormals as zeros (`-ffast-math`) set its bit 6.
+#[test]
+fn a_handler_changes_no_rounding() {
+    const FPU: usize = 1 + 5 + 23;
+    const MXCSR: u32 = 0x9fc0;
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, 0);
+    send(&mut process, USR1);
+    let came = go(process.call(&mut host, &registers(nr::getppid, &[])));
+    let at = frame(&mut host, &came)[FPU];
+    assert_ne!(at, 0, "the frame has the registers");
+    host.write_memory(at + 24, &MXCSR.to_le_bytes()).unwrap();
+    let mut back = registers(nr::rt_sigreturn, &[]);
+    back.rsp = came.rsp + 8;
+    let Outcome::Go { fpu: Some(fpu), .. } = process.call(&mut host, &back) else {
+        panic!("the registers are loaded");
+    };
+    let loaded = u32::from_le_bytes(fpu.0[24..28].try_into().unwrap());
+    assert_eq!(loaded, MXCSR, "A3: what a handler returns to");
+}
+
+/// A frame that does not fit onto the alternate stack is not written below it.
+#[test]
+fn a_frame_stays_on_its_stack() {
+    const SA_ONSTACK: u64 = 0x0800_0000;
+    let mut host = Fake::new();
+    let mut process = handling(&mut host, SA_ONSTACK);
+    let base = EXAMPLE + 0x2000;
+    for (size, fits) in [(0x1000, true), (0x200, false)] {
+        process.task.signals.stack = crate::signal::Stack { base, size };
+        process.task.signals.mask = 0;
+        send(&mut process, USR1);
+        let outcome = process.call(&mut host, &registers(nr::getppid, &[]));
+        let handles = matches!(outcome, Outcome::Go { registers, .. } if registers.rip == HANDLER);
+        assert_eq!(
+            handles, fits,
+            "S2: what is below the stack is another's: {size}"
+        );
+    }
+}
+
+/// A process begins when it was forked, not when its tree was started.
+#[test]
+fn a_child_has_its_own_beginning() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+    let child = child_of(&mut process, &mut host);
+    let [own, its] = [process.task.pid, child.pid].map(|pid| process.system.process(pid).started);
+    assert!(its > own, "{own} {its}");
+}
+
+/// The superuser gives itself more descriptors again, up to what there is.
+#[test]
+fn a_limit_of_descriptors_can_be_raised_again() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let files = u64::from(linux::RLIMIT_NOFILE);
+    for (limit, result) in [(256, 0), (1024, 0), (1025, -i64::from(EPERM.0))] {
+        words(&mut host, EXAMPLE, &[limit, limit]);
+        let set = process.result(&mut host, nr::setrlimit, &[files, EXAMPLE]);
+        assert_eq!(set, result, "{limit}");
+    }
 }
 
 /// Unlocking needs no room for a lock, unless it leaves one lock in two pieces.

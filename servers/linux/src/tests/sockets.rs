@@ -776,3 +776,80 @@ fn who_listens_again_listens_outside() {
     let (.., what) = process.asks_for().remove(0);
     assert!(matches!(what, Ask::Accept { .. }), "{what:?}");
 }
+
+/// Of several sockets at one port a datagram reaches the one that is connected to its sender, else one that is not
+/// connected; not one that is connected to somebody else.
+#[test]
+fn a_datagram_reaches_who_wants_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let socket = |process: &mut One, host: &mut Fake, port: u16, peer: u16| {
+        let fd = process.result(host, nr::socket, &[2, DATAGRAM, 0]) as u64;
+        host.write_memory(BYTES, &[1, 0, 0, 0]).unwrap();
+        let share = [fd, 1, u64::from(linux_raw_sys::net::SO_REUSEADDR), BYTES, 4];
+        assert_eq!(process.result(host, nr::setsockopt, &share), 0);
+        write_port(host, [127, 0, 0, 1], port);
+        assert_eq!(process.result(host, nr::bind, &[fd, NAME, 16]), 0);
+        if peer > 0 {
+            write_port(host, [127, 0, 0, 1], peer);
+            assert_eq!(process.result(host, nr::connect, &[fd, NAME, 16]), 0);
+        }
+        fd
+    };
+    let friend = socket(&mut process, &mut host, 6000, 5000);
+    let stranger = socket(&mut process, &mut host, 6001, 5000);
+    let open = socket(&mut process, &mut host, 5000, 0);
+    let faithful = socket(&mut process, &mut host, 5000, 6000);
+    for (from, to, length) in [(friend, faithful, 3), (stranger, open, 4)] {
+        assert_eq!(process.sends(&mut host, from, length), length as i64);
+        let came = process.takes(&mut host, to);
+        assert_eq!(
+            came, length as i64,
+            "S2: who is connected to the sender comes first"
+        );
+    }
+}
+
+/// What `accept` returns has none of the options of the socket that listens, but `SO_PASSCRED`.
+#[test]
+fn an_accepted_socket_has_its_own_options() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let listener = named(&mut process, &mut host, STREAM);
+    words(&mut host, BYTES, &[0, 100_000]);
+    let timeout = u64::from(linux_raw_sys::net::SO_RCVTIMEO);
+    let set = [listener, 1, timeout, BYTES, 16];
+    assert_eq!(process.result(&mut host, nr::setsockopt, &set), 0);
+    assert_eq!(process.result(&mut host, nr::listen, &[listener, 3]), 0);
+    let client = process.result(&mut host, nr::socket, &[1, STREAM, 0]) as u64;
+    assert_eq!(
+        process.result(&mut host, nr::connect, &[client, NAME, 9]),
+        0
+    );
+    let end = process.result(&mut host, nr::accept4, &[listener, 0, 0, 0]) as u64;
+    words(&mut host, MESSAGE, &[16]);
+    let get = [end, 1, timeout, BYTES, MESSAGE];
+    assert_eq!(process.result(&mut host, nr::getsockopt, &get), 0);
+    let mut value = [1; 16];
+    host.read_memory(BYTES, &mut value).unwrap();
+    assert_eq!(value, [0; 16], "a timeout of accept is none of reads");
+}
+
+/// A FIFO is one for who has opened its name only, and cannot be cut.
+#[test]
+fn a_fifo_is_one_by_any_descriptor() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(NAME, b"/tmp/fifo\0").unwrap();
+    let make = [NAME, 0o010_666, 0];
+    assert_eq!(process.result(&mut host, nr::mknod, &make), 0);
+    let name_only = u64::from(open_flags::PATH);
+    let fd = process.result(&mut host, nr::open, &[NAME, name_only]) as u64;
+    assert_eq!(process.result(&mut host, nr::fstat, &[fd, BYTES]), 0);
+    let mut mode = [0; 4];
+    host.read_memory(BYTES + 24, &mut mode).unwrap();
+    let kind = u32::from_le_bytes(mode) & linux_raw_sys::general::S_IFMT;
+    assert_eq!(kind, linux_raw_sys::general::S_IFIFO);
+    let cut = process.result(&mut host, nr::truncate, &[NAME, 5]);
+    assert_eq!(cut, rax(EINVAL));
+}

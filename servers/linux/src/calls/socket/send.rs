@@ -241,13 +241,7 @@ fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>,
             LOOPBACK_6
         };
         let from = Name::Port(if is_any(from) { own } else { from }, port);
-        let found = c.s.sockets.by_name(&name, style);
-        let takes = |to: &u64| {
-            let socket = c.s.sockets.find(*to);
-            let only = socket.and_then(|socket| socket.peer_name.as_ref());
-            only.is_none_or(|only| *only == from)
-        };
-        let found = found.filter(takes);
+        let found = c.s.sockets.receiver(&name, style, Some(&from));
         if found.is_none() && state == State::Connected {
             c.s.socket(id)?.error = Some(ECONNREFUSED.0);
             c.s.wake(Key::Socket(id));
