@@ -115,6 +115,10 @@ pub(crate) fn forget(owner: Pid) {
         let others = known.owner != owner;
         if !others {
             known.owner = 0;
+            // The port lives on in memory that is still to be taken apart: the server that takes this one's place must
+            // not be refused its name because of that.
+            let _ = known.port.clear();
+            known.supervisor = None;
         }
         others || is_kept_alive(name)
     });
