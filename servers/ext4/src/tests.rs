@@ -345,6 +345,34 @@ fn links_and_slashes_at_the_end_of_a_path() {
     assert_eq!(v.unlink("/disk/l/"), Err(Error::NotDirectory));
     assert_eq!(v.unlink("/disk/f/"), Err(Error::NotDirectory));
     assert_eq!(v.rmdir("/disk/l/"), Err(Error::NotDirectory));
+
+    // What the target of a link ends in counts as well.
+    for (target, name) in [("new/", "l1"), ("new/.", "l2"), ("f/", "l3"), ("f/.", "l4")] {
+        v.symlink(target, &text!("/disk/{name}")).unwrap();
+    }
+    v.symlink("l1", "/disk/l5").unwrap();
+    v.symlink("d/", "/disk/l6").unwrap();
+    v.symlink("..", "/disk/d/up").unwrap();
+    for (link, made, there) in [
+        ("l5", Error::IsDirectory, Error::NotFound),
+        ("l1", Error::IsDirectory, Error::NotFound),
+        ("l2", Error::NotFound, Error::NotFound),
+        ("l3", Error::NotDirectory, Error::NotDirectory),
+        ("l4", Error::NotDirectory, Error::NotDirectory),
+    ] {
+        let path = text!("/disk/{link}");
+        let rule = "a link whose target ends in a slash leads to a directory";
+        assert_eq!(directory(v, &path, CREATE), Err(made), "{rule}: {link}");
+        assert_eq!(v.stat(&path, true).map(drop), Err(there), "{rule}: {link}");
+        let kind = v.stat(&path, false).map(|attr| attr.mode & mode::TYPE);
+        assert_eq!(kind, Ok(mode::SYMLINK), "a link itself");
+        v.unlink(&path).unwrap();
+    }
+    assert_eq!(directory(v, "/disk/l6", Flags::default()), Ok(true));
+    assert_eq!(directory(v, "/disk/d/up", Flags::default()), Ok(true));
+    assert_eq!(directory(v, "/disk/l6/inside", CREATE), Ok(false));
+    v.unlink("/disk/d/up").unwrap();
+
     v.unlink("/disk/d/inside").unwrap();
     assert_eq!(
         v.rmdir("/disk/d/."),

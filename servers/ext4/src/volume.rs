@@ -154,8 +154,8 @@ impl Last {
     }
 }
 
-/// How a path ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How a path ends. Of those of a path and of the link that it leads to the greater one counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Name,
     /// With a trailing slash: it must lead to a directory.
@@ -167,7 +167,8 @@ enum End {
 impl End {
     fn of(path: &str) -> Self {
         let names = path.trim_end_matches('/');
-        if names.ends_with("/.") || names.ends_with("/..") {
+        // The target of a link can be a mere `..`.
+        if matches!(names.rsplit('/').next(), Some("." | "..")) {
             End::Dots
         } else if names.len() < path.len() {
             End::Slash
@@ -403,13 +404,12 @@ impl<D: BlockIo> Volume<D> {
 
     /// Resolves a path. `follow`: also follows a symbolic link in the last place.
     fn find(&mut self, path: &str, last: Last) -> Result<Found> {
-        let (rule, end) = (last, End::of(path));
+        let (rule, mut end) = (last, End::of(path));
         let follow = match rule {
             Last::Followed => true,
             Last::BySlash => end != End::Name,
             Last::Itself => end == End::Dots,
         };
-        let directory = end != End::Name;
         self.disk.refill();
         if path.len() > MAX_PATH {
             return Err(Error::NameTooLong);
@@ -430,6 +430,7 @@ impl<D: BlockIo> Volume<D> {
             let parent = at.last().map_or(root, |(inode, _)| *inode);
             let inode = self.child(parent, &word)?;
             let last = words.is_empty();
+            let directory = end != End::Name;
             let Some(info) = inode else {
                 return match last && end != End::Dots {
                     true => Ok(found(&at, (parent, word), None, directory)),
@@ -443,6 +444,9 @@ impl<D: BlockIo> Volume<D> {
                         return Err(Error::Loop);
                     }
                     let target = self.target(&info)?;
+                    if last {
+                        end = end.max(End::of(&target));
+                    }
                     if target.starts_with('/') {
                         at.clear();
                         // Links that lead out of the disk cannot be followed here.
@@ -471,6 +475,7 @@ impl<D: BlockIo> Volume<D> {
             Some((inode, name)) => {
                 let parent = at.last().map_or(root, |(inode, _)| *inode);
                 let info = self.info(inode)?;
+                let directory = end != End::Name;
                 let mut found = found(&at, (parent, name), Some(info), directory);
                 if end == End::Dots {
                     found.name.clear();
