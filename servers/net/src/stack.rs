@@ -43,6 +43,9 @@ const CLOSING_MOST: usize = 64;
 const CLOSING: u64 = 600_000_000_000;
 /// How long the other end may continue to send when it has confirmed everything, in nanoseconds.
 const HALF_CLOSED: u64 = 60_000_000_000;
+/// How long the stack tries to tell the other end that a connection was given up, in nanoseconds: the wire may be full, and
+/// the other end's card not known.
+const TELLING: u64 = 5_000_000_000;
 /// How long a listening socket waits for the confirmation of a connection that was asked for: it takes no other one
 /// meanwhile.
 const HALF_OPEN: Duration = Duration::from_secs(30);
@@ -256,7 +259,7 @@ struct Closing {
     holder: Holder,
     at: Handle,
     port: Option<u16>,
-    /// When the connection is reset.
+    /// When the connection is given up; for one that was given up, until when the other end may still be told.
     until: u64,
     /// Whether the other end has confirmed all that was sent.
     confirmed: bool,

@@ -576,6 +576,69 @@ fn a_connection_that_is_given_up_has_no_end() {
     assert_eq!(end, Err(Error::Reset), "S3: a part is not taken for all");
 }
 
+/// So it is when the wire is full at that moment, or nobody answers any more; then nothing of it is left after a while.
+#[test]
+fn a_connection_is_given_up_when_the_wire_is_full() {
+    let mut world = World::new(Wire::default(), 32);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let (socket, accepted) = joined(&mut world, &client, &server);
+    // A further one, from a port that only who closes it makes free.
+    let bound = client.socket(Kind::Stream).unwrap();
+    assert_eq!(client.bind(bound, 700), Ok(700));
+    let (high, low, port) = at("10.0.3.2", 80);
+    assert_eq!(client.connect(bound, high, low, port), Ok(()));
+    world.turns(10);
+    // Nobody takes what leaves, until nothing more leaves.
+    for _ in 0..2 * MOST {
+        let packets = client.socket(Kind::Datagram).unwrap();
+        let (high, low, port) = at("10.0.3.2", 9);
+        let _ = client.send(packets, high, low, port, b"x");
+        world.now += TICK;
+        world.machines[0].shared.borrow_mut().turn(world.now);
+        assert_eq!(client.close(packets), Ok(()));
+    }
+    let is_due = |world: &mut World| {
+        let mut stack = world.machines[0].shared.borrow_mut();
+        let next = stack.turn(world.now);
+        (stack.is_due(), next.is_some_and(|next| next <= world.now))
+    };
+    assert_eq!(client.abort(socket), Ok(()));
+    assert_eq!(client.abort(bound), Ok(()));
+    assert_eq!(
+        is_due(&mut world),
+        (false, false),
+        "a full wire is waited for"
+    );
+    world.turns(10);
+    assert_eq!(
+        read(&server, accepted, 1),
+        Err(Error::Reset),
+        "S3: the other end hears of a connection that was given up when the wire was full"
+    );
+    let again = client.socket(Kind::Stream).unwrap();
+    assert_eq!(client.bind(again, 700), Ok(700), "the port is free");
+    assert_eq!(client.connect(again, high, low, port), Ok(()));
+    world.turns(10);
+    // The wire is full for good: at some time it is over all the same.
+    for _ in 0..2 * MOST {
+        let packets = client.socket(Kind::Datagram).unwrap();
+        let (high, low, port) = at("10.0.3.2", 9);
+        let _ = client.send(packets, high, low, port, b"x");
+        world.now += TICK;
+        world.machines[0].shared.borrow_mut().turn(world.now);
+        assert_eq!(client.close(packets), Ok(()));
+    }
+    assert_eq!(client.abort(again), Ok(()));
+    for second in 0..10 {
+        world.now += 1_000_000_000;
+        world.machines[0].shared.borrow_mut().turn(world.now);
+        let next = client.socket(Kind::Stream).unwrap();
+        let is_over = client.bind(next, 700).is_ok();
+        assert_eq!(client.close(next), Ok(()));
+        assert_eq!(is_over, second >= 5, "after {second} s");
+    }
+}
+
 #[test]
 fn a_machine_that_has_forgotten_a_connection_resets_it() {
     let mut world = World::new(Wire::default(), 6);

@@ -2,7 +2,7 @@
 
 use super::{
     one_of, place, refusal, stream, Closing, Done, Entry, Handle, Holder, Id, Socket, Stack, Which,
-    CHARGE, CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
+    CHARGE, CLOSING, CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE, TELLING,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -26,14 +26,15 @@ impl Stack {
             let socket = self.tcp(at);
             match socket.state() {
                 tcp::State::Closed => {
-                    // The last segments to the other end have left in this turn.
-                    self.forget_closing(index);
-                    continue;
+                    // The stack forgets the other end when that has been told, for which there may be no room in this
+                    // turn.
+                    if socket.remote_endpoint().is_none() || until <= now {
+                        self.forget_closing(index);
+                        continue;
+                    }
+                    self.closing[index].until = until.min(now.saturating_add(TELLING));
                 }
-                _ if until <= now => {
-                    socket.abort();
-                    self.net(at.0).changed = true;
-                }
+                _ if until <= now => self.give_up(index),
                 tcp::State::FinWait2 if !confirmed => {
                     let closing = &mut self.closing[index];
                     closing.confirmed = true;
@@ -381,8 +382,7 @@ impl Stack {
             let Closing { holder, at, .. } = self.closing[index];
             all.push((index, holder.party(), self.tcp(at).state()));
         }
-        // Reset connections go with the next turn, when their other ends have been told, unless there are too many of
-        // them.
+        // Connections that were given up go when their other ends have been told, unless there are too many of them.
         let given_up = all.iter().find(|(.., state)| *state == tcp::State::Closed);
         if let Some((index, ..)) = given_up.filter(|_| all.len() >= 2 * CLOSING_MOST) {
             return self.forget_closing(*index);
@@ -404,10 +404,17 @@ impl Stack {
         let parties = all.iter().rev().map(|(_, its, _)| *its);
         let most = parties.max_by_key(|its| (count(*its), *its == holder.party()));
         if let Some((index, ..)) = all.iter().find(|(_, its, _)| Some(*its) == most) {
-            let at = self.closing[*index].at;
-            self.tcp(at).abort();
-            self.net(at.0).changed = true;
+            self.give_up(*index);
         }
+    }
+
+    /// Gives up a connection that is being closed; the other end is told in the next turns.
+    fn give_up(&mut self, index: usize) {
+        let closing = &mut self.closing[index];
+        closing.until = self.now.saturating_add(TELLING);
+        let at = closing.at;
+        self.tcp(at).abort();
+        self.net(at.0).changed = true;
     }
 
     /// Removes a closed connection that is over. The others stay in the order in which they were closed.
