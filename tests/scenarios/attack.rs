@@ -262,15 +262,34 @@ echo alive
     Ok(())
 }
 
-/// The file by which the shell learns how and in which directory a POSIX shell has ended can be written by any program
-/// meanwhile. One of 400 MB ends no program.
+/// How and in which directory a POSIX shell has ended is said to the shell by it alone, and variables are passed on by
+/// the shell: whatever another program writes to files meanwhile ends no script, and hides no `exit`.
 pub(crate) fn directory(ctx: &mut Ctx) -> Result<(), Failure> {
-    let script = "\
-for f in /run/shell/turn-*; do [ -f $f ] && echo a; truncate -s 400M $f; done
-echo alive
-";
-    let output = ctx.run(Run::script(script))?;
-    output.expect_status(0)?.expect_stdout("a\nalive\n")?;
+    let others = |what: &str| {
+        let all = "/run/shell/turn-* /run/shell/* /proc/[0-9]*/said";
+        let does = format!("while :; do for f in {all}; do {what}; done; done");
+        format!("mkdir -p /run/shell\nbusybox sh -c '{does}' 2> /dev/null &\nsleep 0.2\n")
+    };
+    for what in [
+        "printf x >> $f",
+        "rm -f $f",
+        "echo exit 9 > /run/shell/variables",
+        "printf /tmp > $f",
+    ] {
+        let script = others(what)
+            + "cd /dev; X=5\nfor i in 1 2 3; do echo $i; sleep 0.1; done | cat\npwd; echo $X\n\
+               echo alive\n";
+        let output = ctx.run(Run::script(script))?;
+        output
+            .expect_status(0)?
+            .expect_stdout("1\n2\n3\n/dev\n5\nalive\n")?;
+    }
+    for what in ["echo >> $f", "rm -f $f", "echo > $f"] {
+        let child = "sh -c 'echo > /proc/$PPID/said; echo >> /proc/self/said' 2> /dev/null";
+        let script = others(what) + &format!("if ! false; then {child}; exit 9; fi\necho unseen\n");
+        let output = ctx.run(Run::script(script))?;
+        output.expect_status(9)?.expect_stdout("")?;
+    }
     Ok(())
 }
 

@@ -190,6 +190,10 @@ impl Manager for Table {
         Table::rebuilt(self, pid)
     }
 
+    fn said(&mut self, pid: Pid, offset: u32, room: usize) -> Result<Vec<u8>, Error> {
+        Table::said(self, pid, offset, room)
+    }
+
     fn why(&mut self) -> String {
         core::mem::take(&mut self.why)
     }

@@ -873,6 +873,7 @@ fn forget(current: &mut Current, system: &mut System, host: &mut dyn Host) {
     (current.task.robust, current.task.clear_at) = (0, 0);
     let process = system.process(current.task.pid);
     process.executed = true;
+    process.said.end();
     process.timers.forget();
     process.pending.forget_timers();
     current.task.signals.pending.forget_timers();

@@ -95,6 +95,7 @@ pub enum About {
     ControlGroups,
     KillScore,
     KillScoreChange,
+    Said,
 }
 
 /// The texts that each process has, by name.
@@ -112,6 +113,7 @@ const ABOUT: &[(&str, About)] = &[
     ("mounts", About::Mounts),
     ("oom_score", About::KillScore),
     ("oom_score_adj", About::KillScoreChange),
+    ("said", About::Said),
     ("stat", About::Stat),
     ("statm", About::Statm),
     ("status", About::Status),
@@ -336,7 +338,7 @@ impl Text {
     pub const fn is_writable(self) -> bool {
         matches!(
             self.about(),
-            Some(About::Name | About::KillScoreChange | About::Memory)
+            Some(About::Name | About::KillScoreChange | About::Memory | About::Said)
         )
     }
 
@@ -351,12 +353,22 @@ impl Text {
         }
     }
 
+    /// The number of the process whose message to the starter of its tree this is (`/proc/self/said`).
+    #[must_use]
+    pub const fn said(self) -> Option<u32> {
+        match self {
+            Text::Of(number, About::Said) => Some(number),
+            _ => None,
+        }
+    }
+
     /// Permission bits of the file.
     #[must_use]
     pub const fn permissions(self) -> u32 {
         match self.about() {
             Some(About::Memory) => 0o600,
             Some(About::AuxiliaryVector) => 0o400,
+            Some(About::Said) => 0o200,
             Some(About::Name | About::KillScoreChange) => 0o644,
             _ => 0o444,
         }
@@ -1182,7 +1194,7 @@ fn about_process(
             let (_, process) = process(c, number)?;
             format!("{}\n", process.chosen.kill_score).into()
         }
-        About::Maps | About::Environment | About::Memory => Vec::new(),
+        About::Maps | About::Environment | About::Memory | About::Said => Vec::new(),
         About::Io => "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".into(),
         About::Mounts => match has_disk(c)? {
             true => [MOUNTS, MOUNT_OF_DISK].concat().into(),
@@ -1234,6 +1246,15 @@ pub fn write(c: &mut Caller, text: Text, bytes: &[u8]) -> Result<()> {
         | Text::OfThread(number, _, About::KillScoreChange) => set_kill_score(c, number, bytes),
         _ => set_name(c, text, bytes),
     }
+}
+
+/// Whether the process that calls is the one with this number, and may say so many bytes to who started it.
+pub fn may_say(c: &mut Caller, number: u32, length: u64) -> Result<()> {
+    // Others of its tree may not speak for it, also by a descriptor that they have from it.
+    if seen(c, number).map_err(|_| EACCES)? != c.p.task.pid {
+        return Err(EACCES.into());
+    }
+    Ok(c.process().said.makes_room(length)?)
 }
 
 fn set_kill_score(c: &mut Caller, number: u32, bytes: &[u8]) -> Result<()> {

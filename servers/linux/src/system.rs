@@ -17,13 +17,13 @@ use core::mem::take;
 use linux_raw_sys::general as linux;
 use proto::MAX_BULK;
 use serde::{Deserialize, Serialize};
-use services::process::{Pid, Status, MAX_JOB};
+use services::process::{Pid, Status, MAX_JOB, MAX_SAID};
 use smallvec::SmallVec;
 
 use crate::busy::Busy;
 use crate::calls::memfd::Memfd;
 use crate::epoll::{Epolls, ALL};
-use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
+use crate::errno::{Errno, EACCES, EAGAIN, ECHILD, ENFILE, ENOMEM, ENOSPC, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::inotify::Inotifies;
 use crate::ipc::Ipcs;
@@ -240,6 +240,9 @@ pub struct Process {
     pub reported: BTreeSet<u64>,
     /// Whether it has called `execve`.
     pub executed: bool,
+    /// What the process has told the starter of its tree. It is in no image: whoever restores a process has not started it.
+    #[serde(skip)]
+    pub said: Said,
     /// The namespace of its number; 0 nearly always.
     #[serde(skip)]
     pub namespace: u32,
@@ -281,6 +284,56 @@ pub struct Process {
     /// Its living tasks.
     #[serde(skip)]
     pub tasks: BTreeSet<Tid>,
+}
+
+/// What the first program of a tree tells the native program that started it, which alone can read it. Children of that
+/// program cannot write it, nor can a program that it executes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    bytes: Vec<u8>,
+    /// Whether the process may say something.
+    is_open: bool,
+}
+
+impl Said {
+    /// Lets the process write.
+    pub fn begin(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Ends that for good.
+    pub fn end(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Everything that was written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Checks that the process may write so many bytes more. If they are too many it can write nothing more at all,
+    /// because the reader would take a part for the whole. Errors: `EACCES`, `ENOSPC`.
+    pub fn makes_room(&mut self, length: u64) -> Result<(), Errno> {
+        if !self.is_open {
+            return Err(EACCES);
+        }
+        let left = MAX_SAID.saturating_sub(self.bytes.len());
+        if length > left as u64 {
+            self.end();
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
+
+    /// Adds these bytes, for which there is room ([`Said::makes_room`]).
+    pub fn say(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        self.bytes
+            .try_reserve_exact(bytes.len())
+            .map_err(|_| ENOMEM)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 /// What a process chooses for itself, by `prctl` and `setpriority`. An image has it as one number. That number was once
@@ -601,6 +654,7 @@ impl System {
             parent: Some(parent),
             exit_signal,
             executed: false,
+            said: Said::default(),
             timers: Timers::default(),
             spent: Common::default(),
             spent_by_children: 0,

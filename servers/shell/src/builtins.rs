@@ -467,11 +467,11 @@ fn wait(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
             State::Stopped => continue,
             State::Running => loop {
                 match shell.wait_for(manager, pid) {
-                    Wait::Ended(ended) => {
-                        status = ended;
-                        shell.jobs.set_state(number, State::Ended(ended));
+                    Wait::Ended(end) => {
+                        status = end.ended.status;
+                        shell.jobs.set_state(number, State::Ended(status));
                         // It got the Ctrl-C, which is for the rest of the line, too.
-                        if ended == INTERRUPTED {
+                        if status == INTERRUPTED {
                             shell.jobs.know(number);
                             return Ok(INTERRUPTED);
                         }
@@ -501,7 +501,8 @@ fn fg(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Fai
     if shell.interactive {
         say(&format!("{}\n", job.source));
     }
-    Ok(shell.foreground(job.manager, job.pid, &job.source, Some(number)))
+    let end = shell.foreground(job.manager, job.pid, &job.source, Some(number));
+    Ok(end.ended.status)
 }
 
 fn bg(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {

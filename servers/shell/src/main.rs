@@ -96,6 +96,8 @@ struct Shell {
     managers: Managers,
     /// The POSIX shell, once it has been found.
     posix: Option<&'static str>,
+    /// The variables that commands have set, as [`fermata_shell::turn::Left`] has them.
+    variables: String,
     /// Control of the console.
     console: ConsoleControlClient,
     /// Exit status of the last command.
@@ -126,6 +128,7 @@ impl Shell {
             jobs: Jobs::new(),
             managers: Managers::new(thread),
             posix: None,
+            variables: String::new(),
             console,
             status: 0,
             interrupted: false,

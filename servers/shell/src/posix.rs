@@ -1,8 +1,8 @@
 //! Commands beyond the shell's own language, which a POSIX shell runs, each as one job.
 //!
-//! Each command is a process of its own. Variables and the working directory are passed from one to the next in
-//! files, which the POSIX shell writes at its end: the variables, which the next one reads at its beginning and this
-//! shell passes to programs, and the command's [`turn`]. Functions and aliases last for one command.
+//! Each command is a process of its own. Variables and the working directory are passed from one to the next by this
+//! shell, to which the POSIX shell says them at its end ([`turn`]); programs get the variables, too. Functions and
+//! aliases last for one command.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,60 +12,25 @@ use fermata_shell::jobs::Manager;
 use fermata_shell::line::{has_prefix, TRUST};
 use fermata_shell::parse::Command;
 use fermata_shell::text::clean_path;
-use fermata_shell::turn::{self, How, Left, BEGUN};
-use proto::Error;
+use fermata_shell::turn::{self, How, Left, SAID};
+use proto::{Error, MAX_BULK};
 use rt::fs::{self, mode, File, Flags};
 use services::fs::PATH_ROOM;
 use services::process::Stdio;
 
 use crate::programs::Request;
-use crate::{builtins, Failure, Shell, NOT_EXECUTABLE};
+use crate::{builtins, say, Failure, Shell, NOT_EXECUTABLE};
 
 /// POSIX shells in order of preference: those that a user has added come first.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/dash", "/bin/sh"];
-/// The directory of the state that is passed from one command to the next.
+/// The directory of the shell's own files.
 const DIRECTORY: &str = "/run/shell";
-/// The file of the variables that commands have set.
-const VARIABLES: &str = "/run/shell/variables";
-/// Most bytes of them that go to programs that no POSIX shell starts; if there are more none do.
+/// Most bytes of variables that go to programs that no POSIX shell starts; if there are more none do.
 const EXPORTED_ROOM: usize = 16 << 10;
+/// Most bytes of a command and the script that runs it; the rest of a request is for what else a program starts with.
+const TEXT_ROOM: usize = MAX_BULK - PATH_ROOM - 1024;
 /// The argument of the POSIX shell: the script is in a variable, so that lists of processes show the command.
 const START: &str = "eval \"$RUN\"";
-
-/// Makes the file of a turn.
-fn begin_turn() -> Result<String, Error> {
-    // Commands in the foreground follow each other, and none takes less than a nanosecond.
-    let path = own_file(&format!("turn-{}", rt::time::now()))?;
-    let flags = Flags {
-        create: true,
-        truncate: true,
-        ..Flags::default()
-    };
-    File::open(&path, flags, 0o644)?.write_all(0, BEGUN)?;
-    Ok(path)
-}
-
-/// The contents of a file that any program could have written. `None` if there is none, or it is longer than that.
-fn contents(path: &str, room: usize) -> Option<Vec<u8>> {
-    let file = File::open(path, Flags::default(), 0).ok()?;
-    let opened = file.opened();
-    let is_file = opened.mode & mode::TYPE == mode::FILE;
-    if !is_file || opened.size > room as u64 {
-        return None;
-    }
-    file.read_whole().ok()
-}
-
-/// What is in the file of a turn.
-fn said(path: &str) -> Option<Left> {
-    turn::left(&contents(path, BEGUN.len() + 1 + PATH_ROOM)?)
-}
-
-/// The variables that commands have exported, for the environment of programs that this shell starts itself.
-pub(crate) fn exported() -> Vec<String> {
-    let file = contents(VARIABLES, EXPORTED_ROOM);
-    file.map(|file| turn::variables(&file)).unwrap_or_default()
-}
 
 impl Shell {
     /// Lets a POSIX shell run a text. Its input may come from a file.
@@ -81,16 +46,16 @@ impl Shell {
             None => (text, false),
         };
         let shell = self.posix_shell()?;
-        // Without a file for its turn no state is kept, but the command runs.
-        let turn = match background || trusted {
-            true => None,
-            false => begin_turn().ok(),
-        };
+        let keeps = !background && !trusted;
         let script = turn::script(How {
-            variables: (!trusted).then_some(VARIABLES),
-            turn: turn.as_deref(),
+            variables: (!trusted).then_some(&*self.variables),
+            said: keeps.then_some(SAID),
             asks: text.contains("$?") || text.contains("${?"),
         });
+        if text.len() + script.len() > TEXT_ROOM {
+            let sentence = "shell: the command and the variables are too long together".to_string();
+            return Err(Failure::new(NOT_EXECUTABLE, sentence));
+        }
         let status = self.status.to_string();
         let cwd = self.cwd.clone();
         let args: Vec<String> = ["sh", "-c", START, "sh", text, &cwd, &status]
@@ -105,7 +70,7 @@ impl Shell {
                 append: false,
             };
         }
-        let ended = self.start(&Request {
+        let end = self.start(&Request {
             name: "sh",
             path: shell,
             manager: Manager::Linux,
@@ -115,20 +80,39 @@ impl Shell {
             source,
             background,
             trusted,
-        });
-        if let Some(turn) = turn {
-            let left = said(&turn);
-            // If the command was stopped it is to keep nothing when it goes on.
-            let _ = fs::unlink(&turn);
-            if let (Ok(status), Some(left)) = (&ended, left) {
-                self.follow(left.directory.as_deref());
-                // In a part of a pipe `exit` is for that part.
-                if !is_piped && turn::ends(&left, text, *status, self.interactive) {
-                    self.exit = Some(*status);
-                }
+        })?;
+        let Some(end) = end else {
+            return Ok(0);
+        };
+        if let Some(said) = end.said.filter(|_| keeps) {
+            let left = turn::left(&said);
+            // In a part of a pipe `exit` is for that part.
+            if !is_piped && turn::ends(&left, text, end.ended, self.interactive) {
+                self.exit = Some(end.ended.status);
             }
+            self.keep(left);
         }
-        ended
+        Ok(end.ended.status)
+    }
+
+    /// Keeps what a command has left for the next ones.
+    fn keep(&mut self, left: Left) {
+        self.follow(left.directory.as_deref());
+        match left.variables {
+            Some(variables) => self.variables = variables,
+            None if left.directory.is_some() => {
+                say("shell: the variables are too long: those from before are kept\n");
+            }
+            None => {}
+        }
+    }
+
+    /// The variables that commands have exported, for the environment of programs that this shell starts itself.
+    pub(crate) fn exported(&self) -> Vec<String> {
+        match self.variables.len() {
+            ..=EXPORTED_ROOM => turn::variables(self.variables.as_bytes()),
+            _ => Vec::new(),
+        }
     }
 
     /// Changes to the working directory in which a command has ended.

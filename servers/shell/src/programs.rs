@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::{Command, Redirection};
 use fermata_shell::text::{absolute_path, executable, join, Executable, HEAD};
+use fermata_shell::turn::Ended;
 use proto::Error;
 use rt::console::{Event, Job, Mode, LINUX};
 use rt::fs::{self, mode, File, Flags};
@@ -17,7 +18,6 @@ use rt::process::{Client, Process};
 use rt::sys;
 use services::process::{Info, Pid, Start, Status, Stdio};
 
-use crate::posix;
 use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
 /// The directories of programs that are called by name alone.
@@ -152,6 +152,24 @@ impl Managers {
         Some(state)
     }
 
+    /// How a process has ended by itself, and what it has said. Reaps it.
+    fn end(&mut self, manager: Manager, pid: Pid) -> Option<End> {
+        let process = self.process(manager, pid).ok()?;
+        let Ok(Status::Exited(status)) = process.status() else {
+            return None;
+        };
+        let said = match manager {
+            Manager::Native => None,
+            Manager::Linux => process.said().ok(),
+        };
+        self.reap(manager, pid);
+        let ended = Ended {
+            status,
+            by_itself: true,
+        };
+        Some(End { ended, said })
+    }
+
     /// Ends a process.
     pub(crate) fn kill(&mut self, manager: Manager, pid: Pid) -> Result<(), Error> {
         self.process(manager, pid)?.kill()
@@ -176,10 +194,28 @@ impl Managers {
     }
 }
 
+/// How a program that was waited for has ended.
+pub(crate) struct End {
+    pub(crate) ended: Ended,
+    /// What it has said; `None` if that is not known.
+    pub(crate) said: Option<Vec<u8>>,
+}
+
+impl End {
+    /// It was ended or stopped by somebody else.
+    fn by_others(status: u8) -> Self {
+        let ended = Ended {
+            status,
+            by_itself: false,
+        };
+        End { ended, said: None }
+    }
+}
+
 /// How waiting for a process ended.
 pub(crate) enum Wait {
-    /// It ended with this status.
-    Ended(u8),
+    /// It ended so.
+    Ended(End),
     /// It was stopped.
     Stopped,
     /// The user pressed Ctrl-C.
@@ -327,12 +363,12 @@ impl Shell {
     pub(crate) fn program(&mut self, command: &Command, trusted: bool) -> Result<u8, Failure> {
         let name = command.words[0].as_str();
         let program = self.find_program(&command.words)?;
-        // As for a command that a POSIX shell runs: a trusted one believes no file that any program can write.
+        // As for a command that a POSIX shell runs: a trusted one gets nothing that others have set.
         let env = match program.manager {
-            Manager::Linux if !trusted => posix::exported(),
+            Manager::Linux if !trusted => self.exported(),
             _ => Vec::new(),
         };
-        self.start(&Request {
+        let end = self.start(&Request {
             name,
             path: &program.path,
             manager: program.manager,
@@ -342,11 +378,12 @@ impl Shell {
             source: &command.source,
             background: command.background,
             trusted,
-        })
+        })?;
+        Ok(end.map_or(0, |end| end.ended.status))
     }
 
-    /// Starts a program; waits for it unless it runs in the background.
-    pub(crate) fn start(&mut self, request: &Request) -> Result<u8, Failure> {
+    /// Starts a program; waits for it unless it runs in the background, and returns how it has ended.
+    pub(crate) fn start(&mut self, request: &Request) -> Result<Option<End>, Failure> {
         let Request { name, manager, .. } = *request;
         let is_set = |usual: &&&str| {
             let name = usual.split('=').next();
@@ -388,30 +425,29 @@ impl Shell {
         })?;
         if request.background {
             self.add_job(manager, pid, request.source, State::Running);
-            return Ok(0);
+            return Ok(None);
         }
-        Ok(self.foreground(manager, pid, request.source, None))
+        Ok(Some(self.foreground(manager, pid, request.source, None)))
     }
 
-    /// Waits for a process in the foreground, which may be the job `number` already. Returns its
-    /// status.
+    /// Waits for a process in the foreground, which may be the job `number` already. Returns how it has ended.
     pub(crate) fn foreground(
         &mut self,
         manager: Manager,
         pid: Pid,
         source: &str,
         number: Option<u32>,
-    ) -> u8 {
+    ) -> End {
         match self.wait_for(manager, pid) {
-            Wait::Ended(status) => {
-                self.forget(number, status);
-                status
+            Wait::Ended(end) => {
+                self.forget(number, end.ended.status);
+                end
             }
             Wait::Interrupt => {
                 let _ = self.managers.kill(manager, pid);
                 let _ = self.managers.reap(manager, pid);
                 self.forget(number, INTERRUPTED);
-                INTERRUPTED
+                End::by_others(INTERRUPTED)
             }
             wait => {
                 if let (Wait::Suspend, Ok(process)) = (wait, self.managers.process(manager, pid)) {
@@ -426,7 +462,7 @@ impl Shell {
                 self.jobs.set_state(number, State::Stopped);
                 self.jobs.touch(number);
                 say(&format!("[{number}] stopped  {source}\n"));
-                SUSPENDED
+                End::by_others(SUSPENDED)
             }
         }
     }
@@ -465,12 +501,15 @@ impl Shell {
     fn wait_until(&mut self, manager: Manager, pid: Pid) -> Wait {
         let watched = self.managers.watch(manager, pid).is_ok();
         loop {
+            if let Some(end) = self.managers.end(manager, pid) {
+                return Wait::Ended(end);
+            }
             match self.managers.state(manager, pid) {
-                Some(State::Ended(status)) => return Wait::Ended(status),
+                Some(State::Ended(status)) => return Wait::Ended(End::by_others(status)),
                 Some(State::Stopped) => return Wait::Stopped,
                 Some(State::Running) => {}
                 // The manager is gone, and its processes with it.
-                None => return Wait::Ended(137),
+                None => return Wait::Ended(End::by_others(137)),
             }
             match self.console.take_event() {
                 // There may be another event, without a further interrupt. The process may have ended by this one.

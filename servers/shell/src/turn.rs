@@ -1,8 +1,9 @@
-//! The script by which a POSIX shell runs one command, and what it leaves behind for the next one.
+//! The script by which a POSIX shell runs one command, and what it says to this shell about that.
 //!
-//! Each command in the foreground has a file of its own, its turn, as long as this shell waits for it. At its end the
-//! POSIX shell writes there whether it came to the end of the command, and its directory. A command that was stopped
-//! finds no such file when it ends later, and then keeps nothing: others have had their turns since.
+//! At its end the POSIX shell says whether it came to the end of the command, its directory and its variables. It says
+//! so to its manager (`services::process::Process::said`) and not in a file: every program can write to files, and this
+//! shell powers the machine off when a script's command has ended it. What a command says that was stopped, and ends
+//! later, is not heard: others have had their turns since.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,9 +11,8 @@ use alloc::vec::Vec;
 
 use crate::parse::is_name;
 
-/// What is in the file of a turn at first. It is there so that the rest needs no memory that may not be there: without
-/// the rest the command has ended the shell.
-pub const BEGUN: &[u8] = b"begun\n";
+/// Where a POSIX shell says it.
+pub const SAID: &str = "/proc/self/said";
 
 /// The beginning of the script: `$1` is the command, `$2` the directory, `$3` the last status.
 const BEGIN: &str = "unset RUN; cd \"$2\"; ";
@@ -20,15 +20,17 @@ const BEGIN: &str = "unset RUN; cd \"$2\"; ";
 const RUN: &str = "eval \"set --; $1\n\"";
 /// The command, if it asks for the last status.
 const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1\n\"";
+/// The line behind the directory, and behind the variables: no path and no variable ends in it.
+const END: &str = "//\n";
 
 /// How a command is run.
 #[derive(Clone, Copy, Debug)]
 pub struct How<'a> {
-    /// The file of the variables that are passed from one command to the next. Any program could have written it, so a
-    /// trusted command does not read it.
+    /// The variables that commands before it have set, as [`Left`] has them. They are in the script, since a program
+    /// could write an `exit` to a file. Other programs have set them, so a trusted command does not get them.
     pub variables: Option<&'a str>,
-    /// The file of the command's turn, if it is in the foreground and keeps what it sets.
-    pub turn: Option<&'a str>,
+    /// Where it says how it has ended, if it is in the foreground and keeps what it sets: [`SAID`].
+    pub said: Option<&'a str>,
     /// Whether the command asks for the last status.
     pub asks: bool,
 }
@@ -39,67 +41,80 @@ pub fn script(how: How) -> String {
     let mut script = String::from(BEGIN);
     if let Some(variables) = how.variables {
         // Variables that the command sets are exported, and so are passed to the next one.
+        script.push_str(&format!("\n{variables}\ncd \"$2\" && set -a; "));
+    }
+    if let Some(said) = how.said {
         script.push_str(&format!(
-            "[ -f {variables} ] && . {variables}; cd \"$2\" && set -a; "
+            "trap '{{ pwd; echo //; export -p; echo //; }} >> {said} 2> /dev/null' EXIT; "
         ));
-        if let Some(turn) = how.turn {
-            script.push_str(&format!(
-                "trap '[ ! -f {turn} ] || {{ export -p >| {variables}; pwd >> {turn}; }} 2> /dev/null' EXIT; "
-            ));
-        }
     }
     script.push_str(if how.asks { RUN_WITH_STATUS } else { RUN });
-    if let Some(turn) = how.turn {
-        // An empty line says that the end was reached.
+    if let Some(said) = how.said {
+        // An empty line says that the end was reached. A shell that cannot say so, as when memory is out, must not end
+        // as `exit` does.
         script.push_str(&format!(
-            "\n{{ set -- \"$?\"; [ ! -f {turn} ] || echo >> {turn}; }} 2> /dev/null; exit \"$1\""
+            "\n{{ set -- \"$?\"; command echo >> {said} || kill -9 \"$$\"; }} 2> /dev/null; exit \"$1\""
         ));
     }
     script
 }
 
-/// What a command has left in the file of its turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a command has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Whether it came to its end; otherwise it has ended the shell that ran it, as `exit` does.
     pub reached: bool,
     /// The directory in which it has ended.
     pub directory: Option<String>,
+    /// The variables, as commands that set them, if there was room to say all.
+    pub variables: Option<String>,
 }
 
-/// Reads the file of a turn. `None` if it is not as it should be: any program can write there.
+/// Reads what a POSIX shell has said.
 #[must_use]
-pub fn left(file: &[u8]) -> Option<Left> {
-    let rest = file.strip_prefix(BEGUN)?;
-    let reached = rest.starts_with(b"\n");
-    let directory = String::from_utf8_lossy(rest);
-    let directory = directory.trim_matches('\n');
-    Some(Left {
+pub fn left(said: &[u8]) -> Left {
+    let text = String::from_utf8_lossy(said);
+    let reached = text.starts_with('\n');
+    let rest = text.strip_prefix('\n').unwrap_or(&text);
+    let between = format!("\n{END}");
+    let split = rest
+        .split_once(&between)
+        .filter(|(directory, _)| directory.starts_with('/'));
+    Left {
         reached,
-        directory: directory.starts_with('/').then(|| directory.into()),
-    })
+        directory: split.map(|(directory, _)| directory.into()),
+        variables: split.and_then(|(_, rest)| rest.strip_suffix(END).map(String::from)),
+    }
 }
 
-/// Whether the shell ends by a command of this status, because it did not come to its end. At a prompt a mistake in the
-/// command, by which POSIX shells end as well, is no reason, nor is Ctrl-C: the command must name `exit`.
+/// How a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its status.
+    pub status: u8,
+    /// Whether it has ended itself, by `exit` or at its end; otherwise a signal or the user has, or it was stopped.
+    pub by_itself: bool,
+}
+
+/// Whether the shell ends by a command, because that did not come to its end. At a prompt a mistake in the command, by
+/// which POSIX shells end as well, is no reason, nor is Ctrl-C: the command must name `exit`.
 #[must_use]
-pub fn ends(left: &Left, command: &str, status: u8, interactive: bool) -> bool {
-    // A command that a signal has ended, or that was stopped, has said nothing, and did not mean this.
-    let was_killed = status > 128 && left.directory.is_none();
+pub fn ends(left: &Left, command: &str, ended: Ended, interactive: bool) -> bool {
     let mut words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
-    let is_meant = !interactive || status != 130 && words.any(|word| word == "exit");
-    !left.reached && !was_killed && is_meant
+    let is_meant = !interactive || ended.status != 130 && words.any(|word| word == "exit");
+    // A command that a signal has ended has not meant this, whatever it has said meanwhile: bash says where it is.
+    !left.reached && ended.by_itself && is_meant
 }
 
 /// Variables that are of the shell that has written them, not of what it passes on.
 const ITS_OWN: [&str; 5] = ["_", "OLDPWD", "PWD", "RUN", "SHLVL"];
 
 /// The exported variables, each as `NAME=value`, in what `export -p` of a POSIX shell has written. What bash alone has,
-/// such as arrays, is left out; no text is an error, since any program could have written it.
+/// such as arrays, is left out; no text is an error.
 #[must_use]
-pub fn variables(file: &[u8]) -> Vec<String> {
+pub fn variables(text: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
-    let mut words = Words { rest: file };
+    let mut words = Words { rest: text };
     // Whether the words behind `export` are those of a variable.
     let mut is_plain = false;
     while let Some(word) = words.next() {
@@ -197,6 +212,7 @@ mod tests {
     extern crate std;
 
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::vec::Vec;
@@ -226,53 +242,69 @@ mod tests {
         place
     }
 
-    /// Runs a command as Fermata's shell does; returns its status, and what is in the file of its turn, if that is there
-    /// at its end.
-    fn run(shell: &str, place: &Path, command: &str) -> (i32, Option<Left>) {
-        let (turn, variables) = (place.join("turn"), place.join("variables"));
-        fs::write(&turn, BEGUN).unwrap();
+    /// Runs a command as Fermata's shell does, with these variables; returns how it has ended and what it has left.
+    fn run(shell: &str, place: &Path, variables: &str, command: &str) -> (Ended, Left) {
+        let said = place.join("said");
+        let _ = fs::remove_file(&said);
+        let (ended, said) = run_at(shell, &said, variables, command);
+        (ended, left(&said))
+    }
+
+    /// The same; what it says goes to this path.
+    fn run_at(shell: &str, said: &Path, variables: &str, command: &str) -> (Ended, Vec<u8>) {
         let how = How {
-            variables: variables.to_str(),
-            turn: turn.to_str(),
+            variables: Some(variables),
+            said: said.to_str(),
             asks: command.contains("$?"),
         };
         let mut sh = Command::new(shell);
         sh.args(["-c", "eval \"$RUN\"", "sh", command, "/", "7"]);
-        sh.env("RUN", script(how)).env("PLACE", place);
+        sh.env("RUN", script(how));
         let status = sh.stderr(process::Stdio::null()).status().unwrap();
-        let file = fs::read(&turn).ok();
-        (
-            status.code().unwrap_or(-1),
-            file.map(|file| left(&file).unwrap()),
-        )
+        let signal = status.signal().map(|signal| signal as u8 + 128);
+        let ended = Ended {
+            status: status.code().map_or(0, |code| code as u8) | signal.unwrap_or(0),
+            by_itself: signal.is_none(),
+        };
+        (ended, fs::read(said).unwrap_or_default())
     }
 
     #[test]
     fn what_ends_a_posix_shell_is_known() {
         for shell in shells() {
             let place = place("ends", shell);
-            for (command, status, reached) in [
-                ("if ! false; then exit 1; fi", 1, false),
-                ("false || exit 3", 3, false),
-                ("f() { exit 4; }; set -- a b; f", 4, false),
-                ("trap 'X=1' EXIT; exit 5", 5, false),
-                ("set -e; false; true", 1, false),
-                ("exec true", 0, false),
-                ("(exit 6)", 6, true),
-                ("true $X; false", 1, true),
-                ("trap 'X=1' EXIT", 0, true),
-                ("set -C -u; IFS=0; (exit 10)", 10, true),
-                ("(exit $?)", 7, true),
-                ("cat <<X\nX", 0, true),
+            for (command, status, ends_it) in [
+                ("if ! false; then exit 1; fi", 1, true),
+                ("false || exit 3", 3, true),
+                ("f() { exit 4; }; set -- a b; f", 4, true),
+                ("trap 'X=1' EXIT; exit 5", 5, true),
+                ("set -e; false; true", 1, true),
+                ("exec true", 0, true),
+                ("X=1; exit 143", 143, true),
+                ("(exit 6)", 6, false),
+                ("true $X; false", 1, false),
+                ("trap 'X=1' EXIT", 0, false),
+                ("set -C -u; IFS=0; (exit 10)", 10, false),
+                ("(exit $?)", 7, false),
+                ("cat <<X\nX", 0, false),
+                ("X=1; kill $$", 143, false),
+                ("X=1; kill -9 $$; exit", 137, false),
             ] {
-                let (ended, left) = run(shell, &place, command);
-                let left = left.unwrap();
-                assert_eq!(ended, status, "the status of {command} in {shell}");
+                let (ended, left) = run(shell, &place, "", command);
+                assert_eq!(ended.status, status, "the status of {command} in {shell}");
                 assert_eq!(
-                    left.reached, reached,
-                    "whether {shell} came to the end of {command}"
+                    ends(&left, command, ended, false),
+                    ends_it,
+                    "whether the script ends that has had {shell} run {command}"
                 );
             }
+            // What says nothing would be taken for `exit`.
+            let nowhere = place.join("nowhere/said");
+            let (ended, said) = run_at(shell, &nowhere, "", "IFS=0; (exit 3)");
+            assert!(
+                said.is_empty() && !ends(&left(&said), "", ended, false),
+                "{shell} cannot say that it came to the end, and the script ends"
+            );
             fs::remove_dir_all(place).unwrap();
         }
     }
@@ -281,32 +313,18 @@ mod tests {
     fn what_a_command_sets_is_kept() {
         for shell in shells() {
             let place = place("keeps", shell);
-            let kept = |directory: &str, reached| {
-                let directory = Some(directory.into());
-                Some(Left { reached, directory })
-            };
-            assert_eq!(
-                run(shell, &place, "X=\"a 'b\"; cd /dev"),
-                (0, kept("/dev", true))
-            );
-            assert_eq!(
-                run(shell, &place, "[ \"$X\" = \"a 'b\" ]"),
-                (0, kept("/", true))
-            );
-            assert_eq!(
-                run(shell, &place, "set -C; X=2; cd /dev; exit 3"),
-                (3, kept("/dev", false))
-            );
-            // This shell has gone on meanwhile, and others have had their turns.
-            assert_eq!(
-                run(shell, &place, "X=3; cd /dev; rm $PLACE/turn"),
-                (0, None)
-            );
-            assert_eq!(
-                run(shell, &place, "[ $X = 2 ]"),
-                (0, kept("/", true)),
-                "a command keeps something out of its turn in {shell}"
-            );
+            let mut kept = String::new();
+            for (command, status, directory) in [
+                ("X=\"a 'b\n//\n\"; cd /dev", 0, "/dev"),
+                ("[ \"$X\" = \"a 'b\n//\n\" ]", 0, "/"),
+                ("set -C; X=2; cd /dev; exit 3", 3, "/dev"),
+                ("[ $X = 2 ]; (exit $?)", 0, "/"),
+            ] {
+                let (ended, left) = run(shell, &place, &kept, command);
+                assert_eq!(ended.status, status, "{command} in {shell}");
+                assert_eq!(left.directory.as_deref(), Some(directory), "{command}");
+                kept = left.variables.unwrap();
+            }
             fs::remove_dir_all(place).unwrap();
         }
     }
@@ -330,8 +348,9 @@ mod tests {
                 command.push_str(&format!("V{number}='{quoted}'; "));
                 expected.push(format!("V{number}={value}"));
             }
-            assert_eq!(run(shell, &place, &command).0, 0);
-            let mut all = variables(&fs::read(place.join("variables")).unwrap());
+            let (ended, left) = run(shell, &place, "", &command);
+            assert_eq!(ended.status, 0);
+            let mut all = variables(left.variables.unwrap().as_bytes());
             assert!(all.contains(&"N=".into()), "{all:?}");
             assert!(!all
                 .iter()
@@ -359,39 +378,39 @@ mod tests {
     }
 
     #[test]
-    fn files_of_turns_are_not_trusted() {
-        assert_eq!(left(b""), None);
-        assert_eq!(left(b"/tmp\n"), None);
-        let none = |reached| Left {
-            reached,
-            directory: None,
-        };
-        assert_eq!(left(b"begun\n"), Some(none(false)));
-        assert_eq!(left(b"begun\n\ntmp\n"), Some(none(true)));
-        assert_eq!(
-            left(b"begun\n\n/\xff"),
-            Some(Left {
-                reached: true,
-                directory: Some("/\u{fffd}".into()),
-            })
-        );
+    fn what_was_not_said_is_not_known() {
+        assert_eq!(left(b""), Left::default());
+        assert_eq!(left(b"\ntmp\n//\n").directory, None);
+        assert!(left(b"\n").reached && !left(b"/\n//\n//\n").reached);
+        // A part of the variables is none.
+        let part = left(b"\n/a\n\nb\n//\nexport A='1'\nexport B='");
+        assert_eq!(part.directory.as_deref(), Some("/a\n\nb"));
+        assert_eq!(part.variables, None, "half of the variables are kept");
+        let all = left(b"/\xff\n//\nexport A='1'\n//\n");
+        assert_eq!(all.directory.as_deref(), Some("/\u{fffd}"));
+        assert_eq!(all.variables.as_deref(), Some("export A='1'\n"));
     }
 
     #[test]
     fn a_mistake_at_the_prompt_does_not_end_the_shell() {
-        let mut left = Left {
-            reached: false,
-            directory: Some("/".into()),
+        let mut left = Left::default();
+        let itself = |status| Ended {
+            status,
+            by_itself: true,
         };
-        assert!(!ends(&left, "echo ${X?}; exit_with 1; pre-exit", 2, true));
-        assert!(!ends(&left, "sleep 9; exit", 130, true));
-        assert!(ends(&left, "if ! a; then exit 1; fi", 1, true));
-        assert!(ends(&left, "echo ${X?}", 2, false));
-        assert!(ends(&left, "exit 148", 148, false));
-        left.directory = None;
-        assert!(!ends(&left, "kill $$; exit", 143, false));
-        assert!(ends(&left, "exec false", 1, false));
+        let killed = Ended {
+            status: 143,
+            by_itself: false,
+        };
+        let command = "echo ${X?}; exit_with 1; pre-exit";
+        assert!(!ends(&left, command, itself(2), true));
+        assert!(!ends(&left, "sleep 9; exit", itself(130), true));
+        assert!(ends(&left, "if ! a; then exit 1; fi", itself(1), true));
+        assert!(ends(&left, "echo ${X?}", itself(2), false));
+        assert!(ends(&left, "exit 148", itself(148), false));
+        assert!(!ends(&left, "kill $$; exit", killed, false));
+        assert!(ends(&left, "exec false", itself(1), false));
         left.reached = true;
-        assert!(!ends(&left, "true || exit", 0, true));
+        assert!(!ends(&left, "true || exit", itself(0), true));
     }
 }

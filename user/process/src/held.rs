@@ -82,6 +82,10 @@ pub trait Manager {
     fn rebuilt(&mut self, _pid: Pid) -> Result<(), Error> {
         Err(Error::Invalid)
     }
+    /// What a process has said to who started it.
+    fn said(&mut self, _pid: Pid, _offset: u32, _room: usize) -> Result<Vec<u8>, Error> {
+        Ok(Vec::new())
+    }
     /// Takes the sentence about the last refused request, if there is one.
     fn why(&mut self) -> String {
         String::new()
@@ -341,5 +345,9 @@ impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
     fn why(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
         let why = self.why.borrow();
         Ok(why.as_bytes()[..why.floor_char_boundary(room)].to_vec())
+    }
+
+    fn said(&self, offset: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        self.with(|manager, pid| manager.said(pid, offset, room))
     }
 }

@@ -271,6 +271,14 @@ impl Process {
         self.ask(ProcessClient::reap)
     }
 
+    /// What it has said to who started it.
+    pub fn said(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = alloc::vec![0; process::MAX_SAID];
+        let came = self.ask(|process| process.said(0, &mut bytes))?;
+        bytes.truncate(came);
+        Ok(bytes)
+    }
+
     /// Ends it.
     pub fn kill(&self) -> Result<(), Error> {
         self.ask(ProcessClient::kill)

@@ -380,10 +380,16 @@ pub trait Process {
     /// all. The sentence can have names in it that programs have chosen. Works also when the process is gone. Errors:
     /// none of its own. May be repeated.
     fn why(&self) -> Result<Bytes, Error>;
+    /// What the process has said to who started it, from this offset on, as much as there is room for; [`MAX_SAID`]
+    /// bytes at most in all. Only the program that was started says this, and nobody else reads it: a Linux program by
+    /// writing to `/proc/self/said`, until it calls `execve`. Errors: `NotFound`, `NoMemory`. May be repeated.
+    fn said(&self, offset: u32) -> Result<Bytes, Error>;
 }
 
 /// Most bytes of a sentence of [`Process::why`].
 pub const MAX_WHY: usize = 512;
+/// Most bytes of what a process says by [`Process::said`].
+pub const MAX_SAID: usize = 36 << 10;
 
 /// Power over a process for a debugger: its control port is the door of these sessions, too, and there is one of them
 /// at a time. When a session ends, for whatever reason, its effects are undone: threads continue, breakpoints are

@@ -387,6 +387,20 @@ pub fn write(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>
     write_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at, true)
 }
 
+/// A write to `/proc/self/said`: the caller, whose number this is, tells the starter of its tree something; all of it or
+/// nothing.
+fn say(c: &mut Caller, number: u32, ranges: &[(u64, u64)], total: u64) -> Result {
+    proc::may_say(c, number, total)?;
+    let before = c.process().said.bytes().len() as u64;
+    c.h.room(2 * (total + before))?;
+    let mut bytes = alloc::vec![0; total as usize];
+    if gather(c, ranges, 0, &mut bytes)? < bytes.len() {
+        return Err(EFAULT.into());
+    }
+    c.process().said.say(&bytes)?;
+    Ok(total)
+}
+
 /// Writes several ranges one after the other, as one write. An empty message is sent to a socket only if `is_one`
 /// (`write`, not `writev`).
 fn write_vector(
@@ -415,6 +429,10 @@ fn write_vector(
         Kind::Text(reading) if reading.which().memory().is_some() => {
             let number = reading.which().memory().ok_or(EBADF)?;
             write_to_memory(c, fd, number, ranges, position)
+        }
+        Kind::Text(reading) if reading.which().said().is_some() => {
+            let number = reading.which().said().ok_or(EBADF)?;
+            say(c, number, ranges, total)
         }
         Kind::Text(reading) => {
             let mut bytes = [0; Shown::MAX_COMM];

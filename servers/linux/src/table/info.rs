@@ -92,6 +92,19 @@ impl Table {
         }
     }
 
+    /// What a process has told its starter (`/proc/self/said`), from this offset on, as far as there is room.
+    pub(crate) fn said(&self, pid: Pid, offset: u32, room: usize) -> Result<Vec<u8>, Error> {
+        let process = self.system.find(pid).ok_or(Error::NotFound)?;
+        let said = process.said.bytes().get(offset as usize..);
+        let said = said.unwrap_or_default();
+        let said = &said[..said.len().min(room)];
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(said.len())
+            .map_err(|_| Error::NoMemory)?;
+        copy.extend_from_slice(said);
+        Ok(copy)
+    }
+
     /// A description of a process for people.
     pub(crate) fn info(&self, pid: Pid) -> Result<Info, Error> {
         let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;

@@ -156,6 +156,7 @@ impl Table {
         view.seat = Some(&mut seat);
         system.process(pid).started = clock::now();
         let registers = exec::commit(&mut task, system, &mut view, prepared);
+        system.process(pid).said.begin();
         let started = registers
             .map_err(|_| Error::NoMemory)
             .and_then(|registers| {

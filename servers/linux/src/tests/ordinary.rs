@@ -1288,3 +1288,80 @@ fn descriptors_of_others_are_followed() {
     numbers.dedup();
     assert_eq!(numbers.len(), 5, "no two texts are one file");
 }
+
+/// The shell believes what a program has said to who started it: nobody else says anything there.
+#[test]
+fn only_the_program_that_was_started_says_something() {
+    const SAID: &str = "/proc/self/said";
+    let mut host = Fake::new();
+    add_program(&mut host, &tiny_elf());
+    let mut process = example(&mut host);
+    let flags = [open_flags::WRONLY | open_flags::APPEND, open_flags::CREAT];
+    let flags = u64::from(flags[0] | flags[1]);
+    let fd = on_path(&mut process, &mut host, nr::open, SAID, &[flags, 0]);
+    assert!(fd >= 0, "{fd}");
+    let write = |length| registers(nr::write, &[fd as u64, INTO, length]);
+    let refused = |error: crate::errno::Errno| error.rax() as i64;
+    let own = process.task.pid;
+    let said = |process: &mut One| process.system.process(own).said.bytes().to_vec();
+    host.write_memory(INTO, b"\n/tmp").unwrap();
+    let says = |process: &mut One, host: &mut Fake, length| {
+        process.result(host, nr::write, &[fd as u64, INTO, length])
+    };
+    // One that was restored, or that a restored one has started, has nobody who listens.
+    assert_eq!(says(&mut process, &mut host, 1), refused(EACCES));
+    process.system.process(own).said.begin();
+    assert_eq!(says(&mut process, &mut host, 1), 1);
+    assert_eq!(says(&mut process, &mut host, 5), 5);
+    let all = b"\n\n/tmp";
+    assert_eq!(said(&mut process), all);
+
+    // Its child says nothing for it, by the descriptor that it has from it or by its number, nor for itself.
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+    let mut child = child_of(&mut process, &mut host);
+    let rule = "S2: nobody says something for another process";
+    let mut ask = |process: &mut One, host: &mut Fake, registers: &Registers| match call(
+        &mut child,
+        &mut process.system,
+        host,
+        registers,
+    ) {
+        Outcome::Go { registers, .. } => registers.rax as i64,
+        outcome => panic!("{outcome:?}"),
+    };
+    let by_fd = ask(&mut process, &mut host, &write(1));
+    assert_eq!(by_fd, refused(EACCES), "{rule}");
+    for path in [&format!("/proc/{}/said", process.task.number), SAID] {
+        let bytes = format!("{path}\0");
+        host.write_memory(TEXT, bytes.as_bytes()).unwrap();
+        let opens = registers(nr::open, &[TEXT, flags, 0]);
+        let fd = ask(&mut process, &mut host, &opens);
+        let by_path = registers(nr::write, &[fd as u64, INTO, 1]);
+        let wrote = ask(&mut process, &mut host, &by_path);
+        assert_eq!(wrote, refused(EACCES), "{rule}");
+    }
+    assert_eq!(said(&mut process), all, "{rule}");
+
+    // What is too long says nothing, and nothing more is said: half of it would be taken for all.
+    let most = services::process::MAX_SAID as u64;
+    let whole = Some((crate::memory::READ, Kind::Anonymous));
+    let new =
+        process
+            .memory()
+            .areas
+            .replaced(0x40_0000, 0x40_0000 + most.next_multiple_of(4096), whole);
+    process.memory().areas.apply(&mut host, new).unwrap();
+    let long = [fd as u64, 0x40_0000, most - 5];
+    let wrote = process.result(&mut host, nr::write, &long);
+    assert_eq!(wrote, refused(ENOSPC));
+    assert_eq!(says(&mut process, &mut host, 1), refused(EACCES));
+    assert_eq!(said(&mut process), all);
+
+    // Nor does what is executed in its place say something.
+    process.system.process(own).said.begin();
+    let executes = on_path(&mut process, &mut host, nr::execve, "/tmp/program", &[0, 0]);
+    assert_eq!(executes, 0);
+    let wrote = process.result(&mut host, nr::write, &[fd as u64, 0, 0]);
+    assert_eq!(wrote, refused(EACCES), "another program is executed");
+    assert_eq!(said(&mut process), all);
+}
