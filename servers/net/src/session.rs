@@ -29,6 +29,15 @@ pub struct Session {
     watcher: RefCell<Option<Waker>>,
 }
 
+/// The bytes of the addresses for which there is room: a reply without room would be lost, and its request is done.
+fn as_many(addresses: Vec<IpAddr>, room: usize) -> Vec<u8> {
+    let bytes = addresses.into_iter().take(room / 16).flat_map(|address| {
+        let (high, low) = words(address);
+        [high.to_be_bytes(), low.to_be_bytes()].concat()
+    });
+    bytes.collect()
+}
+
 impl Session {
     /// A session of a client of this job.
     #[must_use]
@@ -335,7 +344,7 @@ impl Network for Session {
         .await
     }
 
-    async fn resolve(&self, name: String, _: usize) -> Result<Vec<u8>, Error> {
+    async fn resolve(&self, name: String, room: usize) -> Result<Vec<u8>, Error> {
         let found = match name.parse::<IpAddr>() {
             Ok(address) => Ok(vec![address]),
             Err(_) if name == "localhost" => {
@@ -347,11 +356,7 @@ impl Network for Session {
             },
         };
         let found = found.map_err(|refusal| self.refuse(refusal))?;
-        let bytes = found.into_iter().flat_map(|address| {
-            let (high, low) = words(address);
-            [high.to_be_bytes(), low.to_be_bytes()].concat()
-        });
-        Ok(bytes.collect())
+        Ok(as_many(found, room))
     }
 
     fn address(&self, index: u64) -> Result<(u64, u64, u64), Error> {

@@ -1811,6 +1811,12 @@ fn addresses_and_names_are_asked_for() {
     assert_eq!(names("six.example"), Ok(bytes("2001:db8::7")));
     assert_eq!(names("192.0.2.1"), Ok(bytes("192.0.2.1")));
     assert_eq!(names("localhost").map(|all| all.len()), Ok(32));
+    for (room, length) in [(0, 0), (4, 0), (16, 16), (31, 16), (32, 32)] {
+        let mut asked = pin!(session.resolve("localhost".to_string(), room));
+        let answer = poll(asked.as_mut()).map_ok(|all| all.len());
+        let rule = "S3: a reply has no more bytes than there is room for";
+        assert_eq!(answer, Poll::Ready(Ok(length)), "{rule}: {room}");
+    }
     assert_eq!(names("nobody.example"), Err(Error::NotFound));
     assert_eq!(names(""), Err(Error::Invalid));
     assert_eq!(names("a..b"), Err(Error::Invalid));

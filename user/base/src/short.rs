@@ -59,6 +59,14 @@ impl Came {
     }
 }
 
+/// Whether the server has answered the request of a call with this result. It has also if there was no room for all of
+/// the reply ([`Code::Truncated`]), which is lost then: the request is done, and is not to be made again.
+#[inline(always)]
+#[must_use]
+pub const fn is_answered(result: u64) -> bool {
+    result as u8 == Code::Ok as u8 || result as u8 == Code::Truncated as u8
+}
+
 /// The word of a call, or of its result, with so many words of a message.
 #[must_use]
 pub const fn with_count(word: u64, count: usize) -> u64 {
@@ -70,4 +78,21 @@ pub const fn with_count(word: u64, count: usize) -> u64 {
 #[must_use]
 pub const fn count(word: u64) -> usize {
     (word >> 11 & 0x1f) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_was_cut_is_an_answer() {
+        for code in Code::ALL {
+            let is = matches!(code, Code::Ok | Code::Truncated);
+            assert_eq!(
+                is_answered(with_count(*code as u64, 3)),
+                is,
+                "S3: a request whose reply was cut is done: {code:?}"
+            );
+        }
+    }
 }

@@ -286,6 +286,9 @@ pub trait Asked {
     #[inline(never)]
     fn unwell<R: Values>(&self, came: wire::Came) -> Result<R, Error> {
         if !came.is(Code::Ok) {
+            if base::short::is_answered(came.word) {
+                self.answered();
+            }
             return Err(Error::Broken);
         }
         self.answered();
@@ -363,17 +366,21 @@ pub trait Asked {
             refs,
         };
         let mut reply = Piece::new();
-        let (came, left) = call(
-            self.port(),
-            sent,
-            Room {
-                piece: &mut reply,
-                words: 1 + R::COUNT,
-                bytes: into,
-                refs: back_refs,
-            },
-        )?;
-        self.answered();
+        let room = Room {
+            piece: &mut reply,
+            words: 1 + R::COUNT,
+            bytes: into,
+            refs: back_refs,
+        };
+        let (code, came, left) = call(self.port(), sent, room);
+        if base::short::is_answered(code as u64) {
+            self.answered();
+        }
+        match code {
+            Code::Ok => {}
+            Code::TooLarge => return Err(Error::Invalid),
+            _ => return Err(Error::Broken),
+        }
         // SAFETY: the words have values from the start, or from the reply.
         let words = unsafe { *(&raw const reply).cast::<[u64; WORDS]>() };
         if words[0] != 0 {
@@ -435,9 +442,10 @@ struct Room<'a> {
     refs: u64,
 }
 
-/// Makes a request with bytes. Returns how many bytes came in reply, those of the words included, and what is left of
-/// the list of references. In either direction, a message that fits into a piece travels as one.
-fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Error> {
+/// Makes a request with bytes. Returns the result of the call, and if that is success how many bytes came in reply,
+/// those of the words included, and what is left of the list of references. In either direction, a message that fits
+/// into a piece travels as one.
+fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> (Code, usize, u64) {
     let (mut length, mut more) = (sent.words * 8, sent.bytes);
     if sent.piece.put_bytes(sent.words, more).is_some() {
         length += more.len();
@@ -475,8 +483,7 @@ fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Err
     // SAFETY: what is sent is only read; the places of the reply are borrowed for this alone.
     match unsafe { sys::ipc(Call::Call, &mut regs) } {
         Code::Ok => {}
-        Code::TooLarge => return Err(Error::Invalid),
-        _ => return Err(Error::Broken),
+        code => return (code, 0, 0),
     }
     // While the kernel has not begun the next segment, the area left is that of the words.
     let rest = regs.left();
@@ -494,7 +501,7 @@ fn call(port: RefAt, sent: Sent<'_>, room: Room<'_>) -> Result<(usize, u64), Err
             );
         }
     }
-    Ok((came, rest.refs))
+    (Code::Ok, came, rest.refs)
 }
 
 /// New references, for a reply to set.

@@ -155,7 +155,7 @@ pub trait Network {
     /// output: from then on the bytes reach their reader even if this machine is switched off. Errors: those of
     /// requests with a socket; `Reset` if the connection is lost before. May be repeated.
     async fn sent(&self, socket: u64) -> Result<(), Error>;
-    /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if there is
+    /// The addresses of a name, 16 bytes each, as many as there is room for. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if there is
     /// no name server, `Limit` if too many names are being resolved, `NoMemory`. Must not be repeated.
     async fn resolve(&self, name: &str) -> Result<Bytes, Error>;
 

@@ -128,9 +128,12 @@ static inline uint64_t fermata_ask(struct fermata_session *session, const struct
         .r14 = (uint64_t)&into,
         .r15 = request->room > 0,
     };
-    if (fermata_call(&registers) != FERMATA_OK)
+    uint64_t code = fermata_call(&registers);
+    /* A request whose reply had no room is done, too. */
+    if (code == FERMATA_OK || code == FERMATA_TRUNCATED)
+        session->number += session->step;
+    if (code != FERMATA_OK)
         return FERMATA_BROKEN;
-    session->number += session->step;
     if (reply[0] != 0)
         return reply[0];
     size_t came = 0;
