@@ -413,6 +413,47 @@ pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(&disk)
 }
 
+/// A native program is restored in the boot in which it was saved, after others have renamed and written the files that
+/// it had open, in memory and on the disk. It writes to no other file, and writes nothing again of what it had written
+/// before it was saved, not even when the server of the disk dies afterwards.
+pub(crate) fn checkpoint_reopens(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    disk::make(&disk, 64 << 20, None).map_err(|error| error.message)?;
+    let places = ["/tmp", "/disk"];
+    let mut script = String::new();
+    for place in places {
+        let _ = write!(
+            script,
+            "echo to read > {place}/in\n\
+             /test/reopens {place} &\n\
+             sleep 1\n\
+             checkpoint --stop %1 /tmp/image\n\
+             kill %1\n\
+             mv {place}/out {place}/in\n\
+             echo BBBB > {place}/shared\n\
+             restore /tmp/image\n\
+             sleep 3.5\n\
+             trust /test/disks kill 7 1 ext4 > /tmp/killer\n\
+             wait\n\
+             cat {place}/in {place}/shared\n"
+        );
+    }
+    let output = ctx.run(Run::script(&script).disk(&disk))?;
+    let text = output.text();
+    for place in places {
+        // What is at the path of the input is read, and the output has no name any more.
+        let said = format!(
+            "{place}: in \"put out\\n\", out: no such file or directory, shared \"BBBB\\nCCCC\\n\"\n\
+             put out\nBBBB\nCCCC\n"
+        );
+        if !text.contains(&said) {
+            return Err(format!("{said}is not in\n{text}"));
+        }
+    }
+    expect_clean(&disk)
+}
+
 /// A process goes on while another one of its set is frozen, whose file is read from the disk meanwhile: the clock of
 /// the image is not before the times that the process has seen.
 pub(crate) fn checkpoint_clock(ctx: &mut Ctx) -> Result<(), Failure> {

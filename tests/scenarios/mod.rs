@@ -136,6 +136,7 @@ pub(crate) const ALL: &[Scenario] = &[
     once("disk_server_kills", disk::server_kills),
     once("disk_foreign", disk::foreign),
     once("disk_checkpoint", disk::checkpoint),
+    once("disk_checkpoint_reopens", disk::checkpoint_reopens),
     once("disk_checkpoint_clock", disk::checkpoint_clock),
     once("disk_cut", disk::cut),
     once("driver_kills", driver::kills),

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use proto::Error;
-use services::fs::lasting::{self, Lasting, Servers};
+use services::fs::lasting::{self, Known, Lasting, Servers};
 use services::fs::{pair, Files, Flags, ATTR_ROOM, PATH_ROOM};
 
 extern crate std;
@@ -21,6 +21,8 @@ struct Machine {
     shared: crate::session::Shared<Memory>,
     /// How many servers have died.
     deaths: u64,
+    /// How often the client has been restored.
+    restores: u64,
     random: fastrand::Rng,
     /// One request in so many kills the server; `None`: none does.
     danger: Option<u64>,
@@ -41,6 +43,7 @@ impl Machine {
             disk,
             shared: Rc::new(RefCell::new(Ok(volume))),
             deaths: 0,
+            restores: 0,
             random: fastrand::Rng::with_seed(seed),
             danger,
             doom: None,
@@ -52,6 +55,20 @@ impl Machine {
         *self.shared.borrow_mut() = Err(Error::Broken);
         self.shared = Rc::new(RefCell::new(mount(&self.disk)));
         self.deaths += 1;
+    }
+
+    /// Another client does something.
+    fn meanwhile<T>(&self, does: impl FnOnce(&mut crate::volume::Volume<Memory>) -> T) -> T {
+        does(self.shared.borrow_mut().as_mut().expect("a volume"))
+    }
+
+    /// Another client writes this to a file, which is durable then.
+    fn others_write(&self, path: &str, bytes: &[u8]) {
+        self.meanwhile(|volume| {
+            let (other, ..) = volume.open(path, CREATE, 0o644).expect("a file");
+            volume.write(other, Some(0), bytes).expect("written");
+            volume.close(other).expect("closed");
+        });
     }
 }
 
@@ -69,6 +86,8 @@ struct Open {
     machine: Rc<RefCell<Machine>>,
     files: Session<Memory>,
     server: u64,
+    /// How often the client had been restored when it opened this.
+    restores: u64,
 }
 
 impl Servers for Client {
@@ -94,6 +113,7 @@ impl Servers for Client {
             machine: Rc::clone(&self.machine),
             files: Session::new(&machine.shared, 1000),
             server: machine.deaths,
+            restores: machine.restores,
         })
     }
 }
@@ -107,6 +127,10 @@ impl Open {
     ) -> Result<T, Error> {
         if lasting::Session::is_gone(self) {
             return Err(Error::Broken);
+        }
+        if self.restores != self.machine.borrow().restores {
+            // The restore has opened this one, as `interface::Server::opens` says.
+            return Err(Error::Restored);
         }
         let fate = {
             let mut machine = self.machine.borrow_mut();
@@ -243,9 +267,16 @@ impl User {
             }
             (12, _) => files.mkdir(0o755, &format!("{one}.d")),
             (13, _) if !busy(&one) => files.unlink(&one),
-            (14, _) if !busy(&one) && !busy(&other) => {
+            (14, _) if !busy(&other) => {
                 let (first, both) = pair(&one, &other);
-                files.rename(first, &both)
+                let renamed = files.rename(first, &both);
+                if renamed.is_ok() {
+                    let names = self.open.iter_mut().map(|(_, name)| name);
+                    names
+                        .filter(|name| **name == one)
+                        .for_each(|name| name.clone_from(&other));
+                }
+                renamed
             }
             (15, _) if word % 3 == 0 => files.rmdir(&format!("{one}.d")),
             (15, _) if word % 3 == 1 && !busy(&one) => {
@@ -505,4 +536,172 @@ fn what_others_have_written_since_is_not_cut() {
         (500, 9),
         "what others have synced stays"
     );
+}
+
+/// A server that dies after a rename, before the answer, has open files at paths that the client does not know yet: it
+/// finds them, the renamed one and those below a renamed directory.
+#[test]
+fn open_files_are_found_where_a_lost_rename_has_put_them() {
+    for doom in [Doom::Before, Doom::After] {
+        let mut user = User::new(1, None);
+        user.files.mkdir(0o755, "/disk/d").expect("a directory");
+        let mut open = |path| {
+            let opened = user.files.open_file(CREATE.bits(), 0o644, path);
+            let (file, ..) = opened.expect("a file");
+            let length = user.files.write(file, 0, path.as_bytes());
+            assert_eq!(length, Ok(path.len() as u32));
+            file
+        };
+        let (one, below) = (open("/disk/a"), open("/disk/d/x"));
+        for (from, to) in [("/disk/a", "/disk/b"), ("/disk/d", "/disk/e")] {
+            let (first, both) = pair(from, to);
+            user.machine.borrow_mut().doom = Some(doom);
+            assert_eq!(user.files.rename(first, &both), Ok(()), "{from}, {doom:?}");
+            assert_eq!(user.machine.borrow().doom, None, "{from}: it has died");
+        }
+        // The next death shows whether the new paths are kept.
+        user.machine.borrow_mut().die();
+        for (file, content) in [(one, "/disk/a"), (below, "/disk/d/x")] {
+            let mut read = [0; 20];
+            let length = user.files.read(file, 0, &mut read);
+            assert_eq!(
+                length.map(|length| &read[..length]),
+                Ok(content.as_bytes()),
+                "S3: {content} is open after {doom:?}"
+            );
+        }
+    }
+}
+
+/// If no session can be opened after the death of a server that was to rename, the request fails, and whether it was
+/// done is unknown. The open file is found later all the same, by whichever path it has.
+#[test]
+fn open_files_are_found_after_a_rename_that_was_given_up() {
+    for doom in [Doom::Before, Doom::After] {
+        let mut user = User::new(1, None);
+        let opened = user.files.open_file(CREATE.bits(), 0o644, "/disk/a");
+        let (file, ..) = opened.expect("a file");
+        let rename = |user: &mut User, from, to| {
+            let (first, both) = pair(from, to);
+            user.files.rename(first, &both)
+        };
+        user.files.servers().refuses = true;
+        user.machine.borrow_mut().doom = Some(doom);
+        let given_up = rename(&mut user, "/disk/a", "/disk/b");
+        assert_eq!(given_up, Err(Error::NoMemory), "{doom:?}");
+        // Another one has its effect before it is known what has become of the first.
+        let refused = rename(&mut user, "/disk/none", "/disk/c");
+        assert_eq!(refused, Err(Error::NotFound), "{doom:?}");
+        assert_eq!(
+            user.files.write(file, 0, b"there"),
+            Ok(5),
+            "S3: it is open after {doom:?}"
+        );
+    }
+}
+
+/// Makes a request about a file as `rt::fs::File` does: opens it by its path if the program was restored.
+fn about<T>(
+    user: &mut User,
+    (known, path): (&mut Known, &str),
+    mut request: impl FnMut(&mut Lasting<Client>, u64) -> Result<T, Error>,
+) -> Result<T, Error> {
+    loop {
+        if let Some(result) = user.files.with(*known, &mut request) {
+            return result;
+        }
+        *known = user.files.open_known(0, 0, path)?.0;
+    }
+}
+
+/// A restored program whose files have been renamed does not take one for the other, since its numbers are void.
+#[test]
+fn a_restored_program_writes_to_no_other_file() {
+    let rule = "a number from before a restore names nothing";
+    let (input, output) = ("/disk/in", "/disk/out");
+    let mut user = User::new(1, None);
+    let mut open = |path| {
+        let opened = user.files.open_known(CREATE.bits(), 0o644, path);
+        opened.expect("a file").0
+    };
+    let (mut from, mut to) = (open(input), open(output));
+    {
+        let mut machine = user.machine.borrow_mut();
+        machine.others_write(output, b"what was put out");
+        machine.meanwhile(|volume| volume.rename(output, input).expect("renamed"));
+        machine.restores += 1;
+    }
+    let mut read = [0; 20];
+    let length = about(&mut user, (&mut from, input), |files, file| {
+        files.read(file, 0, &mut read)
+    });
+    assert_eq!(length, Ok(16), "what has that path now");
+    assert_eq!(from.file, to.file, "the number is another file's");
+    let written = about(&mut user, (&mut to, output), |files, file| {
+        files.write(file, 0, b"wrong")
+    });
+    assert_eq!(written, Err(Error::NotFound), "{rule}");
+    let closed = user.files.with(to, Lasting::close);
+    assert_eq!(closed, None, "{rule}: nothing is closed by it");
+    let length = about(&mut user, (&mut from, input), |files, file| {
+        files.read(file, 0, &mut read)
+    });
+    assert_eq!(
+        length.map(|length| &read[..length]),
+        Ok(&b"what was put out"[..])
+    );
+}
+
+/// After a restore, in the boot in which it was saved, a program writes nothing again that it wrote before: others have
+/// gone on.
+#[test]
+fn a_restored_program_writes_nothing_again() {
+    let rule = "S3: what was written before the save is written once";
+    for opens_first in [false, true] {
+        let path = "/disk/f";
+        let mut user = User::new(1, None);
+        let opened = user.files.open_known(CREATE.bits(), 0o644, path);
+        let mut known = opened.expect("a file").0;
+        let written = user.files.write(known.file, 0, b"AAAA");
+        assert_eq!(written, Ok(4));
+        user.machine.borrow().others_write(path, b"BBBB");
+        user.machine.borrow_mut().restores += 1;
+        if opens_first {
+            // The same number, in a session that would know it again.
+            let opened = user.files.open_known(0, 0, path).expect("a file").0;
+            user.files.close(opened.file).expect("closed");
+        }
+        let written = about(&mut user, (&mut known, path), |files, file| {
+            files.write(file, 4, b"CCCC")
+        });
+        assert_eq!(written, Ok(4));
+        user.machine.borrow_mut().die();
+        let mut read = [0; 20];
+        let length = about(&mut user, (&mut known, path), |files, file| {
+            files.read(file, 0, &mut read)
+        });
+        assert_eq!(
+            length.map(|length| &read[..length]),
+            Ok(&b"BBBBCCCC"[..]),
+            "{rule}, {opens_first}"
+        );
+        assert_eq!(user.files.close(known.file), Ok(()));
+        assert_eq!(
+            user.files.read(known.file, 0, &mut read),
+            Err(Error::NotFound),
+            "it was opened once since then"
+        );
+    }
+}
+
+/// A request that the session of a restored program has refused was not done: a directory that is there was made by
+/// somebody else.
+#[test]
+fn what_a_restore_refused_is_not_taken_for_done() {
+    let mut user = User::new(1, None);
+    user.files.mkdir(0o755, "/disk/d").expect("a directory");
+    user.machine.borrow_mut().restores += 1;
+    assert_eq!(user.files.mkdir(0o755, "/disk/d"), Err(Error::Exists));
+    user.machine.borrow_mut().restores += 1;
+    assert_eq!(user.files.rmdir("/disk/none"), Err(Error::NotFound));
 }

@@ -105,6 +105,7 @@ fn serve(desk: Arc<Desk<Device>>) -> Result<Infallible, Error> {
     let mut server =
         Server::new(move |visitor: &Visitor| Gate::new(&desk, most_open(visitor.job)))?;
     server.knows(rt::names::job_of, rt::heap::want);
+    server.opens();
     // The mount point in memory, so that it is in listings of the root; requests for its path come here.
     let _ = rt::fs::memory().mkdir(0o755, MOUNT);
     rt::names::register("ext4", server.door())?;

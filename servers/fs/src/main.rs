@@ -181,6 +181,7 @@ fn serve(fs: FileSystem, origin: u64, archive: &[u8]) -> Result<Infallible, Erro
         )))
     })?;
     server.knows(rt::names::job_of, rt::heap::want);
+    server.opens();
     rt::names::register("fs", server.door())?;
     server.run()
 }

@@ -118,6 +118,8 @@ pub struct Server<S, H> {
     job_of: Option<JobOf>,
     /// Whether the server's account has memory for this many bytes more.
     memory: fn(u64) -> Result<(), Error>,
+    /// Its sessions have what their clients opened in them.
+    opens: bool,
     /// Receives the references that come with a request; as a list.
     room: RefBlock,
     room_list: u64,
@@ -275,6 +277,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             more_doors: Vec::new(),
             job_of: None,
             memory: |_| Ok(()),
+            opens: false,
             room_list: room.list(room.len()),
             room,
             sweep: 0,
@@ -303,6 +306,19 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     pub fn knows(&mut self, job_of: JobOf, memory: fn(u64) -> Result<(), Error>) {
         self.job_of = Some(job_of);
         self.memory = memory;
+    }
+
+    /// Tells the server that its sessions have what their clients opened in them, as files, and that no image has that.
+    /// A session that continues another one then gives the last reply of that, once more, and answers all other
+    /// requests with [`Error::Restored`], without doing them: so the client learns that it was restored before anything
+    /// else has happened, and opens a session that it knows to be empty. In an ordinary session it would not notice if
+    /// what it names had another meaning by then.
+    ///
+    /// # Panics
+    /// For an interface without bytes, whose requests take a shorter way.
+    pub fn opens(&mut self) {
+        assert!(Self::BYTES, "the short way does not look at this");
+        self.opens = true;
     }
 
     /// Adds a door. Returns its number, and a reference to it.
@@ -579,6 +595,10 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let Some(Some(slot)) = self.sessions.get(alias as usize) else {
             return Out::reply(self.knock(alias, request, reply));
         };
+        if slot.done.is_beyond(request.words[0]) {
+            reply.set::<()>(Err(Error::Restored));
+            return Out::Reply;
+        }
         if request.method == QUERY {
             // As in registers.
             let next = match request.count {
@@ -781,7 +801,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let done = match kept {
             Some((number, words, bytes)) => {
                 self.room_to_keep(job, bytes.len())?;
-                Some(Done::resumed(number, words, bytes)?)
+                let mut done = Done::resumed(number, words, bytes)?;
+                done.is_all = self.opens;
+                Some(done)
             }
             None => None,
         };

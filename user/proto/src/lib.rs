@@ -54,11 +54,14 @@ pub enum Error {
     Reset,
     /// There is no way to that address.
     Unreachable,
+    /// The request was not done, since the session is that of a restored program, and no image has what the program had
+    /// opened in it. The program opens another session.
+    Restored,
 }
 
 impl Error {
     /// All, in the order of their numbers.
-    pub const ALL: [Error; 19] = [
+    pub const ALL: [Error; 20] = [
         Error::NotFound,
         Error::Exists,
         Error::NotDirectory,
@@ -78,6 +81,7 @@ impl Error {
         Error::Refused,
         Error::Reset,
         Error::Unreachable,
+        Error::Restored,
     ];
 
     /// The Linux error number (positive).
@@ -103,6 +107,7 @@ impl Error {
             Error::Refused => 111,
             Error::Reset => 104,
             Error::Unreachable => 101,
+            Error::Restored => 116,
         }
     }
 
@@ -129,6 +134,7 @@ impl Error {
             Error::Refused => "connection refused",
             Error::Reset => "connection reset",
             Error::Unreachable => "network is unreachable",
+            Error::Restored => "what was open is not open after a restore",
         }
     }
 }

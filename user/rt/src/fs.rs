@@ -1,7 +1,7 @@
 //! Client of the file system.
 //!
 //! Open files belong to the program's session. A restored program has another session, in which nothing is open: a
-//! [`File`] opens itself again, by its path.
+//! [`File`] opens itself again, by its path. The numbers of files that were opened otherwise ([`open`]) are void then.
 use crate::guard;
 use crate::obj::{Ref, RefAt};
 use crate::session::RESTORES;
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use proto::{Error, MAX_BULK};
-use services::fs::lasting::{Lasting, Servers};
+use services::fs::lasting::{Known, Lasting, Servers};
 use services::fs::{
     is_on_disk, part, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM, PIECE,
 };
@@ -227,7 +227,7 @@ pub fn set_disk_door(door: Ref, own: RefAt) {
 }
 
 /// Makes a request about an open file in the program's session.
-fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
+fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> T) -> T {
     match file & ON_DISK {
         0 => request(&mut MEMORY.lock()),
         _ => request(&mut DISK.lock()),
@@ -277,6 +277,11 @@ pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Opened, Error> {
     Ok(Opened { ino, mode, size })
 }
 
+/// As [`open`], for a [`File`].
+fn open_known(path: &str, flags: Flags, mode: u32) -> Result<(Known, u32, u64), Error> {
+    ask_at(path, |files| files.open_known(flags.bits(), mode, path))
+}
+
 /// Closes a file.
 pub fn close(file: Ino) -> Result<(), Error> {
     ask(file, |files| files.close(file))
@@ -294,15 +299,23 @@ pub fn attributes(file: Ino) -> Result<Attr, Error> {
 
 /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.
 pub fn read(file: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
+    ask(file, |files| read_in(files, file, offset, to))
+}
+
+fn read_in(files: &mut Files, file: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
     let length = to.len().min(MAX_BULK);
-    let came = ask(file, |files| files.read(file, offset, &mut to[..length]))?;
+    let came = files.read(file, offset, &mut to[..length])?;
     (came <= length).then_some(came).ok_or(Error::Broken)
 }
 
 /// Writes at most [`MAX_BULK`] bytes, and returns how many.
 pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
+    ask(file, |files| write_in(files, file, offset, from))
+}
+
+fn write_in(files: &mut Files, file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let length = ask(file, |files| files.write(file, offset, from))? as usize;
+    let length = files.write(file, offset, from)? as usize;
     (length <= from.len())
         .then_some(length)
         .ok_or(Error::Broken)
@@ -310,8 +323,12 @@ pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
 
 /// Writes at most [`MAX_BULK`] bytes at the end, and returns how many, and the offset.
 pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
+    ask(file, |files| append_in(files, file, from))
+}
+
+fn append_in(files: &mut Files, file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let (length, offset) = ask(file, |files| files.append(file, from))?;
+    let (length, offset) = files.append(file, from)?;
     let length = length as usize;
     (length <= from.len())
         .then_some((length, offset))
@@ -325,8 +342,12 @@ pub fn truncate(file: Ino, size: u64) -> Result<(), Error> {
 
 /// Some entries of a directory, and the cookie of the next call; no entries at the end.
 pub fn read_dir(file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
+    ask(file, |files| read_dir_in(files, file, cookie))
+}
+
+fn read_dir_in(files: &mut Files, file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
     let mut bytes = vec![0; ENTRIES_ROOM];
-    let length = ask(file, |files| files.read_dir(file, cookie, &mut bytes))?;
+    let length = files.read_dir(file, cookie, &mut bytes)?;
     services::fs::entries(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
@@ -412,18 +433,22 @@ pub struct File {
     path: String,
     opened: Opened,
     /// The inode number with which it is open now.
-    ino: Cell<Ino>,
+    known: Cell<Known>,
     is_closed: bool,
 }
 
 impl File {
     /// Opens the file, and keeps the path.
     pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Self, Error> {
-        let opened = open(path, flags, mode)?;
+        let (known, mode, size) = open_known(path, flags, mode)?;
         Ok(File {
             path: path.to_string(),
-            opened,
-            ino: Cell::new(opened.ino),
+            opened: Opened {
+                ino: known.file,
+                mode,
+                size,
+            },
+            known: Cell::new(known),
             is_closed: false,
         })
     }
@@ -443,24 +468,29 @@ impl File {
     /// The number.
     #[must_use]
     pub const fn ino(&self) -> Ino {
-        self.ino.get()
+        self.known.get().file
     }
 
     /// Makes a request with the number with which the file is open. In a loop, since the program may be restored again
     /// between opening the file again and the request.
-    fn ask<T>(&self, mut request: impl FnMut(Ino) -> Result<T, Error>) -> Result<T, Error> {
+    fn ask<T>(
+        &self,
+        mut request: impl FnMut(&mut Files, Ino) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         for _ in 0..RESTORES {
-            match request(self.ino.get()) {
-                Err(Error::NotFound) => self.ino.set(open(&self.path, Flags::default(), 0)?.ino),
-                result => return result,
+            let known = self.known.get();
+            if let Some(result) = ask(known.file, |files| files.with(known, &mut request)) {
+                return result;
             }
+            self.known
+                .set(open_known(&self.path, Flags::default(), 0)?.0);
         }
         Err(Error::NotFound)
     }
 
     /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
-        self.ask(|ino| read(ino, offset, to))
+        self.ask(|files, ino| read_in(files, ino, offset, to))
     }
 
     /// Fills `to` from `offset` on, as far as the file goes.
@@ -497,12 +527,12 @@ impl File {
 
     /// Writes at most [`MAX_BULK`] bytes, and returns how many.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Error> {
-        self.ask(|ino| write(ino, offset, from))
+        self.ask(|files, ino| write_in(files, ino, offset, from))
     }
 
     /// Writes at most [`MAX_BULK`] bytes at the end, and returns how many, and the offset.
     pub fn append(&self, from: &[u8]) -> Result<(usize, u64), Error> {
-        self.ask(|ino| append(ino, from))
+        self.ask(|files, ino| append_in(files, ino, from))
     }
 
     /// Writes all of `from` at `offset`.
@@ -519,7 +549,7 @@ impl File {
 
     /// As [`sync`].
     pub fn sync(&self) -> Result<(), Error> {
-        self.ask(sync)
+        self.ask(Files::sync)
     }
 
     /// As [`File::write_all`], from a window, whose pages have to be present.
@@ -538,19 +568,21 @@ impl File {
     /// Written data is lost, or may be.
     pub fn close(mut self) -> Result<(), Error> {
         self.is_closed = true;
-        self.ask(close)
+        self.ask(Files::close)
     }
 
     /// Some entries of a directory, and the cookie of the next call; no entries at the end.
     pub fn read_dir(&self, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
-        self.ask(|ino| read_dir(ino, cookie))
+        self.ask(|files, ino| read_dir_in(files, ino, cookie))
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if !self.is_closed {
-            let _ = close(self.ino.get());
+            // If the program was restored the file is closed already, and its number may be another file's.
+            let known = self.known.get();
+            let _ = ask(known.file, |files| files.with(known, Files::close));
         }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! **What is open belongs to the session that opened it**: only that session can name it, by its inode number, and it
 //! is closed when the session ends, for whatever reason. The numbers of other sessions' files are [`Error::NotFound`].
-//! A number is never reused, not even in another boot: a restored program, which has a new session, finds that the
-//! files it had open are not open, and opens them again by path.
+//! A number is never reused, not even in another boot. A restored program has a session in which nothing is open: it
+//! gives the reply that the program had not received yet, and otherwise answers [`Error::Restored`], upon which the
+//! program opens another session, and its files by path.
 use alloc::string::String;
 use alloc::vec::Vec;
 use interface::{interface, Error};
@@ -348,6 +349,23 @@ impl Renamed<'_> {
             .sum()
     }
 
+    /// A path after the rename; `None` if the rename does not concern it, or it is too long.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn followed(&self, path: &str) -> Result<Option<String>, Error> {
+        let Some(length) = self.length(path).filter(|length| *length <= PATH_ROOM) else {
+            return Ok(None);
+        };
+        let mut followed = String::new();
+        followed
+            .try_reserve_exact(length)
+            .map_err(|_| Error::NoMemory)?;
+        followed.push_str(self.to);
+        followed.push_str(&path[self.from.len()..]);
+        Ok(Some(followed))
+    }
+
     /// Updates a path.
     pub fn follow(&self, path: &mut String) {
         match self.length(path) {
@@ -391,6 +409,7 @@ pub fn pair(first: &str, second: &str) -> (u32, String) {
 /// memory that the mount of the disk would hide. Any request about files on a disk can also answer `Broken` if the disk
 /// does, `BadFormat` or `Unsupported` for a file system that is corrupt or that the server does not know, `Denied` for
 /// one that is read only, and `NoMemory`.
+/// A session that a restore has opened also answers `Restored`.
 ///
 /// A server that has to wait for a disk implements [`FilesLater`].
 #[interface(may_wait)]

@@ -1081,3 +1081,76 @@ fn what_is_kept_of_a_session() -> Outcome {
     check_eq!(all.len(), 1);
     Ok(())
 }
+
+guest_test!(SERVICE0021, a_reply_that_was_cut_is_one);
+fn a_reply_that_was_cut_is_one() -> Outcome {
+    let door = notes()?;
+    let mut client = NotesClient::open(&door).must("a session")?;
+    check_eq!(client.write(0, "a note that is long"), Ok(19));
+    let (port, mut number) = client.session().kept();
+    // The server is told of more room than there is. The text is torn out all the same.
+    let method = interface::wire::numbered(NotesClient::METHODS, "tear");
+    for (room, length) in [(4, 19), (600, 700)] {
+        let mut into = alloc::vec![0; room];
+        let text = "x".repeat(length);
+        let mut client =
+            NotesClient::resume(Session::resume(port.copy().must("a reference")?, number));
+        check_eq!(client.write(0, &text), Ok(length as u32));
+        let session = Session::resume(port.copy().must("a reference")?, client.session().kept().1);
+        let cut = session.ask_with_bytes::<()>(method, &[1000], b"", &mut into);
+        check_eq!(cut.err(), Some(Error::Broken));
+        let next = client.session().kept().1 + 1;
+        check_eq!(
+            session.kept().1,
+            next,
+            "S3: the next request is another one"
+        );
+        let mut client = NotesClient::resume(session);
+        check_eq!(client.tear(&mut [0; 1000]), Ok(0), "S3: it is done");
+        number = client.session().kept().1;
+    }
+    Ok(())
+}
+
+guest_test!(SERVICE0022, what_was_open_is_not_open_after_a_restore);
+fn what_was_open_is_not_open_after_a_restore() -> Outcome {
+    const PATH: &str = "/tmp/opened-before";
+    let door = rt::names::lookup("fs").must("the files")?;
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let mut client = FilesClient::open_known(&door).must("a session")?;
+    let file = client
+        .open_file(flags.bits(), 0o644, PATH)
+        .must("a file")?
+        .0;
+    let before = client.session().kept();
+    check_eq!(client.append(file, b"first"), Ok((5, 0)));
+    // Saved before the reply came: it comes once more, and the request is not done again.
+    let mut again = FilesClient::resume(restored(&door, before)?);
+    check_eq!(again.append(file, b"first"), Ok((5, 0)), "S3");
+    let mut into = [0; 16];
+    // Nothing else is done, whatever it is, until there is another session.
+    for _ in 0..2 {
+        check_eq!(again.append(file, b"second"), Err(Error::Restored));
+        check_eq!(again.open_file(0, 0, PATH), Err(Error::Restored));
+        check_eq!(again.usage(), Err(Error::Restored));
+        let path = again.stat(true, PATH, &mut [0; 56]);
+        check_eq!(path, Err(Error::Restored));
+        let queried = again.session().query_interface(FilesClient::ID);
+        check_eq!(queried.err(), Some(Error::Restored));
+    }
+    // Saved once more in that state, and with all replies received.
+    let mut again = FilesClient::resume(restored(&door, again.session().kept())?);
+    check_eq!(again.read(file, 0, &mut into), Err(Error::Restored));
+    let mut again = FilesClient::resume(restored(&door, client.session().kept())?);
+    check_eq!(again.read(file, 0, &mut into), Err(Error::Restored));
+    check_eq!(
+        client.read(file, 0, &mut into),
+        Ok(5),
+        "the other one goes on"
+    );
+    rt::fs::unlink(PATH).must("to remove it")?;
+    Ok(())
+}

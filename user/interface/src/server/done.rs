@@ -24,6 +24,8 @@ pub struct Done {
     pub(super) until_given: bool,
     /// An image has brought the reply.
     brought: bool,
+    /// The session gives this reply and does nothing else ([`Server::opens`](super::Server::opens)).
+    pub(super) is_all: bool,
     pub(super) spare: Spare,
 }
 
@@ -35,6 +37,7 @@ impl Default for Done {
             beside: None,
             until_given: false,
             brought: false,
+            is_all: false,
             spare: Spare::none(),
         }
     }
@@ -99,6 +102,12 @@ impl Done {
     #[must_use]
     pub const fn is(&self, head: u64) -> bool {
         self.number == wire::number(head)
+    }
+
+    /// Whether the session does not do the request with this first word, nor knows its reply.
+    #[inline(always)]
+    pub(super) const fn is_beyond(&self, head: u64) -> bool {
+        self.is_all && !self.is(head)
     }
 
     /// Gives the reply. Returns whether it goes out with the next wait.

@@ -4,6 +4,12 @@
 //! that were open again by path, if the path still leads to the same file, and repeats in order the writes that may not
 //! be durable: it keeps these until they are durable, at most [`MOST`] bytes. The caller sees a slow call.
 //!
+//! **If the program was restored** the session says so: it is one in which nothing is open, and which answers
+//! [`Error::Restored`] to every request that was not done before the program was saved. Then all numbers of open files
+//! are void, since a number that is opened again in the next session may be that of another file of this program. And
+//! nothing is repeated, since what the program wrote before it was saved is in the files. A program that may be
+//! restored opens files as [`Known`].
+//!
 //! **A request that was lost** with the server may have been done, and a change of names is durable then. So the
 //! request is made again, and an error that says it was done before (the directory exists, the file does not) is
 //! ignored if the state was different before: with a durable service this client checks that before each change of
@@ -121,7 +127,7 @@ pub trait Servers {
 
     /// Opens a session with the current server; waits for one for as long as it makes sense. Sets `died` if the
     /// previous server has died, even if no session can be opened: the next call finds the next server, and cannot see
-    /// that. If it has not died, the session was lost because this program was restored.
+    /// that. If it has not died, a session that is gone was lost because this program was restored.
     fn open(&mut self, died: &mut bool) -> Result<Self::Session, Error>;
 
     /// Reserves this many bytes of memory, for an operation that cannot fail half-way.
@@ -173,6 +179,15 @@ struct Held {
     lost: Option<Error>,
 }
 
+/// The number of an open file, in a program that may be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The number.
+    pub file: Ino,
+    /// How often the program had been restored when the file was opened.
+    restores: u64,
+}
+
 /// Files of a service whose server may die.
 #[derive(Debug)]
 pub struct Lasting<S: Servers> {
@@ -183,6 +198,11 @@ pub struct Lasting<S: Servers> {
     kept: usize,
     /// A server has died, and the changes that may be lost with it have not been repeated.
     died: bool,
+    /// How often this program has been restored, as far as it has noticed.
+    restores: u64,
+    /// The paths of the last rename ([`two`]), if it is under way or was given up: the server may have done it before
+    /// it died, so that open files are at other paths than the kept ones.
+    renaming: Option<(u32, String)>,
 }
 
 impl<S: Servers> Lasting<S> {
@@ -194,7 +214,37 @@ impl<S: Servers> Lasting<S> {
             open: BTreeMap::new(),
             kept: 0,
             died: false,
+            restores: 0,
+            renaming: None,
         }
+    }
+
+    /// As `open_file`, for a file whose number is used with [`Lasting::with`] only. Returns it, the mode and the size.
+    pub fn open_known(
+        &mut self,
+        flags: u32,
+        mode: u32,
+        path: &str,
+    ) -> Result<(Known, u32, u64), Error> {
+        let (file, mode, size) = self.open_file(flags, mode, path)?;
+        let restores = self.restores;
+        Ok((Known { file, restores }, mode, size))
+    }
+
+    /// Makes a request about an open file. `None` if the file is not open, since the program was restored: it can be
+    /// opened again by its path.
+    pub fn with<T>(
+        &mut self,
+        known: Known,
+        request: impl FnOnce(&mut Self, Ino) -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        if known.restores != self.restores {
+            return None;
+        }
+        let result = request(self, known.file);
+        // The request itself may have found that the program was restored.
+        let is_void = known.restores != self.restores && result.is_err();
+        (!is_void).then_some(result)
     }
 
     /// Where the sessions come from.
@@ -225,19 +275,18 @@ impl<S: Servers> Lasting<S> {
                 Ok(attr) => Ok(Before::There(attr.ino)),
                 Err(Error::NotFound) => Ok(Before::Absent),
                 // The request would fail in the same way, and the earlier state would stay unknown.
-                Err(error @ (Error::Broken | Error::NoMemory)) => Err(error),
+                Err(error @ (Error::Broken | Error::Restored | Error::NoMemory)) => Err(error),
                 // The request itself will report the error.
                 Err(_) => Ok(Before::Unknown),
             })?,
-            // Such a server runs as long as the machine. A session is lost only when this program is restored, which
-            // does not justify a second request for each change.
+            // Such a server runs as long as the machine, which does not justify a second request for each change.
             false => Before::Either,
         };
         self.ask_once(|session, again| request(session, again.then_some(before)))
     }
 
     /// Makes a request, and repeats it if the session is lost. The request gets whether an earlier attempt may have
-    /// been done.
+    /// been done: not if it met a session from before a restore, which says that it has not done it.
     fn ask<T>(
         &mut self,
         mut request: impl FnMut(&mut S::Session, bool) -> Result<T, Error>,
@@ -254,6 +303,7 @@ impl<S: Servers> Lasting<S> {
                 Err(Error::Broken) if session.is_gone() => {
                     (self.session, again) = (None, true);
                 }
+                Err(Error::Restored) => self.restored(),
                 result => return result,
             }
         }
@@ -263,10 +313,20 @@ impl<S: Servers> Lasting<S> {
     /// Opens a session and in it all files that were open. Returns false if the session was lost again meanwhile.
     fn begin(&mut self) -> Result<bool, Error> {
         let mut session = self.servers.open(&mut self.died)?;
+        if !self.died {
+            self.restored();
+        }
+        let renaming = self.renaming.as_ref();
+        let renamed = renaming.and_then(|(first, paths)| two(*first, paths).ok());
+        let renamed = renamed.map(|(from, to)| Renamed { from, to });
         let (mut gone, mut lost) = (Vec::new(), Vec::new());
-        for (file, held) in &self.open {
-            match reopen(&mut session, *file, held, self.died) {
+        for (file, held) in &mut self.open {
+            match reopen(&mut session, *file, held, renamed.as_ref()) {
                 Ok(Reopened::Whole) => {}
+                Err(Error::Restored) => {
+                    self.restored();
+                    return Ok(false);
+                }
                 _ if session.is_gone() => return Ok(false),
                 Ok(Reopened::Undone(error)) => lost.push((*file, error)),
                 // The error is temporary, and nothing is lost yet: the next request tries again.
@@ -286,12 +346,17 @@ impl<S: Servers> Lasting<S> {
             self.forget(file);
             self.open.remove(&file);
         }
-        if !core::mem::take(&mut self.died) {
-            // The writes from before this program was saved are in the files.
-            self.forget_all();
-        }
+        self.died = false;
         self.session = Some(session);
         Ok(true)
+    }
+
+    /// This program was restored: nothing is open, and what it has written before it was saved is in the files.
+    fn restored(&mut self) {
+        self.session = None;
+        self.open.clear();
+        (self.kept, self.died) = (0, false);
+        self.restores += 1;
     }
 
     /// Drops the kept changes of a file, which are durable, or for a file that is lost.
@@ -350,27 +415,56 @@ enum Reopened {
     Another,
 }
 
-/// Opens a file again as often as it was open, if its path leads to the same one. With `redo`, repeats the changes that
-/// may be lost.
+/// Opens a file again as often as it was open, if its path leads to the same one, and repeats the changes that may be
+/// lost. If the path does not lead there, and the rename `renamed` concerns it, the file may be at its new path, which
+/// is kept then.
 fn reopen(
     session: &mut impl Session,
     file: Ino,
-    held: &Held,
-    redo: bool,
+    held: &mut Held,
+    renamed: Option<&Renamed<'_>>,
 ) -> Result<Reopened, Error> {
-    for _ in 0..held.times {
-        let (number, ..) = session.open_file(held.flags.bits(), 0, &held.path)?;
-        if number != file {
-            session.close(number)?;
-            return Ok(Reopened::Another);
+    let mut opened = reopen_at(session, file, held, &held.path);
+    let is_there = matches!(opened, Ok(true));
+    // The rename changes nothing at all, or what this path leads to.
+    let is_temporary = matches!(
+        opened,
+        Err(Error::Broken | Error::Restored | Error::NoMemory | Error::Limit)
+    );
+    if let (false, false, Some(renamed)) = (is_there, is_temporary, renamed) {
+        if let Some(path) = renamed.followed(&held.path)? {
+            opened = reopen_at(session, file, held, &path);
+            if opened == Ok(true) {
+                held.path = path;
+            }
         }
     }
-    for change in held.changes.iter().filter(|_| redo) {
+    if !opened? {
+        return Ok(Reopened::Another);
+    }
+    for change in &held.changes {
         if let Err(error) = change.redo(session, file) {
             return Ok(Reopened::Undone(error));
         }
     }
     Ok(Reopened::Whole)
+}
+
+/// Opens a file again by this path as often as it was open. Returns whether the path leads to it.
+fn reopen_at(
+    session: &mut impl Session,
+    file: Ino,
+    held: &Held,
+    path: &str,
+) -> Result<bool, Error> {
+    for _ in 0..held.times {
+        let (number, ..) = session.open_file(held.flags.bits(), 0, path)?;
+        if number != file {
+            session.close(number)?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What was at a path before the first attempt of a request.
@@ -410,7 +504,7 @@ fn settle(
     }
 }
 
-/// As `settle`, if the state now agrees, too. `Broken` if the session is lost while that is checked.
+/// As `settle`, if the state now agrees, too. `Broken` or `Restored` if the session is lost while that is checked.
 fn settle_by(
     result: Result<(), Error>,
     before: Option<Before>,
@@ -422,7 +516,7 @@ fn settle_by(
     };
     match agrees(&before) {
         Ok(true) => Ok(()),
-        Err(Error::Broken) => Err(Error::Broken),
+        Err(error @ (Error::Broken | Error::Restored)) => Err(error),
         _ => result,
     }
 }
@@ -589,9 +683,18 @@ impl<S: Servers> Lasting<S> {
 
     pub fn rename(&mut self, first: u32, paths: &str) -> Result<(), Error> {
         let (from, to) = two(first, paths)?;
+        if self.renaming.is_some() {
+            // The next session finds out what has become of an earlier rename.
+            self.ask_once(|_, _| Ok(()))?;
+        }
         let follows = Renamed { from, to };
         let open = self.open.values().map(|held| &held.path);
         let _room = self.servers.hold(follows.room(open))?;
+        let mut both = String::new();
+        both.try_reserve_exact(paths.len())
+            .map_err(|_| Error::NoMemory)?;
+        both.push_str(paths);
+        self.renaming = Some((first, both));
         self.ask_of((false, from), |session, before| {
             let renamed = session.rename(first, paths);
             let agrees = |before: &Before| {
@@ -605,6 +708,7 @@ impl<S: Servers> Lasting<S> {
         })?;
         let open = self.open.values_mut();
         open.for_each(|held| follows.follow(&mut held.path));
+        self.renaming = None;
         Ok(())
     }
 
