@@ -78,6 +78,8 @@ struct Client {
     last: Option<u64>,
     /// The first session after a death cannot be opened, for lack of memory.
     refuses: bool,
+    /// The files outlive the server.
+    durable: bool,
     /// Bytes of memory that are free.
     memory: u64,
 }
@@ -99,7 +101,7 @@ impl Servers for Client {
     }
 
     fn is_durable(&self) -> bool {
-        true
+        self.durable
     }
 
     fn open(&mut self, died: &mut bool) -> Result<Open, Error> {
@@ -204,6 +206,7 @@ impl User {
             machine: Rc::clone(&machine),
             last: None,
             refuses: false,
+            durable: true,
             memory: u64::MAX,
         };
         User {
@@ -695,13 +698,19 @@ fn a_restored_program_writes_nothing_again() {
 }
 
 /// A request that the session of a restored program has refused was not done: a directory that is there was made by
-/// somebody else.
+/// somebody else. A client of files in memory does not look first.
 #[test]
 fn what_a_restore_refused_is_not_taken_for_done() {
-    let mut user = User::new(1, None);
-    user.files.mkdir(0o755, "/disk/d").expect("a directory");
-    user.machine.borrow_mut().restores += 1;
-    assert_eq!(user.files.mkdir(0o755, "/disk/d"), Err(Error::Exists));
-    user.machine.borrow_mut().restores += 1;
-    assert_eq!(user.files.rmdir("/disk/none"), Err(Error::NotFound));
+    let rule = "S3: a change that somebody else made is not taken for the own one";
+    for durable in [true, false] {
+        let mut user = User::new(1, None);
+        user.files.servers().durable = durable;
+        user.files.mkdir(0o755, "/disk/d").expect("a directory");
+        user.machine.borrow_mut().restores += 1;
+        let made = user.files.mkdir(0o755, "/disk/d");
+        assert_eq!(made, Err(Error::Exists), "{rule}, {durable}");
+        user.machine.borrow_mut().restores += 1;
+        let removed = user.files.rmdir("/disk/none");
+        assert_eq!(removed, Err(Error::NotFound), "{rule}, {durable}");
+    }
 }
