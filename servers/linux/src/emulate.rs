@@ -1263,6 +1263,7 @@ pub fn exception(
         Some(Exception::Memory) => {
             let address = message.address;
             let (area, need) = access(task, message);
+            let mut lacks = false;
             if lacks_memory(area, need) {
                 if host.give_up_templates() {
                     return Outcome::Go {
@@ -1270,7 +1271,12 @@ pub fn exception(
                         fpu: None,
                     };
                 }
-                return out_of_memory(task, system, host);
+                // The pages of a memory object count for who has mapped it first, so the program may not be to blame.
+                let is_shared = area.is_some_and(|area| area.object().is_some());
+                if !is_shared {
+                    return out_of_memory(task, system, host);
+                }
+                lacks = true;
             }
             let is_there = area.is_some_and(|area| area.prot != 0) && host.is_present(address, 1);
             let bits = [
@@ -1285,12 +1291,20 @@ pub fn exception(
                 address,
             };
             let code = if area.is_some() { 2 } else { 1 };
-            (
-                sig::SEGV,
-                code,
-                address,
-                format!(": access to {address:#x} at {at:#x}"),
-            )
+            match lacks {
+                true => (
+                    sig::BUS,
+                    2,
+                    address,
+                    format!(": no memory for {address:#x} at {at:#x}"),
+                ),
+                false => (
+                    sig::SEGV,
+                    code,
+                    address,
+                    format!(": access to {address:#x} at {at:#x}"),
+                ),
+            }
         }
         _ => (
             sig::SEGV,

@@ -76,8 +76,13 @@ pub trait Host {
     fn adopt_object(&mut self, id: u64, number: usize) -> Result<(), Errno>;
     /// Ends a memory object that has no mapping left.
     fn end_object(&mut self, id: u64);
-    /// Reads from a memory object.
+    /// Reads from a memory object. Absent pages read as zeros and stay absent.
     fn read_object(&mut self, id: u64, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;
+    /// Makes pages of a memory object present, so that writing to them takes no new memory.
+    fn hold_object(&mut self, id: u64, offset: u64, length: u64) -> Result<(), OutOfMemory> {
+        let _ = (id, offset, length);
+        Ok(())
+    }
     /// Writes to a memory object.
     fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
     /// Frees pages of a memory object, which read as zero afterwards.

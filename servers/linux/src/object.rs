@@ -107,6 +107,8 @@ struct Object {
     wanted: u64,
     begun: u64,
     done: u64,
+    /// The time and the error of the last pass, if it was given up.
+    failed: Option<(u64, Errno)>,
     /// It has been written back and cannot have been changed since.
     is_clean: bool,
     used: Weak<Use>,
@@ -358,10 +360,19 @@ impl Objects {
     /// Marks an object as clean whose last use was dropped after it had been written back, if its process has not run
     /// in between.
     pub fn is_as_written(&mut self, id: u64) {
-        let object = self.all.get_mut(&id);
-        if let Some(object) = object.filter(|o| o.back.is_none() && o.used.strong_count() == 0) {
+        let object = self.all.get_mut(&id).filter(|object| {
+            object.back.is_none() && object.failed.is_none() && object.used.strong_count() == 0
+        });
+        if let Some(object) = object {
             object.is_clean = true;
         }
+    }
+
+    /// The error because of which the request made at time `asked` to write the object back was given up.
+    #[must_use]
+    pub fn failure(&self, id: u64, asked: u64) -> Option<Errno> {
+        let (at, error) = self.all.get(&id)?.failed?;
+        (at >= asked).then_some(error)
     }
 
     /// The first object of these files that is due: to be written back or to be ended.
@@ -411,6 +422,7 @@ impl System {
             wanted: 0,
             begun: 0,
             done: 0,
+            failed: None,
             is_clean: false,
             used: Rc::downgrade(&used),
         };
@@ -493,6 +505,7 @@ impl System {
             wanted: now,
             begun: now,
             done: 0,
+            failed: None,
             is_clean: false,
             used: Rc::downgrade(&used),
         };
@@ -605,6 +618,24 @@ impl System {
         Ok(())
     }
 
+    /// Makes present what the object of a file has of this range, so that [`System::write_object`] does not fail behind
+    /// the write to the file. The pages count for who has mapped the file, whose account may be full.
+    pub fn hold_object(
+        &self,
+        host: &mut dyn Host,
+        ino: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), OutOfMemory> {
+        let Some((id, loaded)) = self.objects.of(ino) else {
+            return Ok(());
+        };
+        for (from, to) in loaded.parts(offset, offset.saturating_add(length)) {
+            host.hold_object(id, from, to - from)?;
+        }
+        Ok(())
+    }
+
     /// Writes bytes that were written to a file at `offset` to its object, too.
     pub fn write_object(
         &self,
@@ -630,7 +661,14 @@ impl System {
         };
         let end = size.next_multiple_of(PAGE);
         for (from, to) in loaded.parts(size, end) {
-            host.write_object(id, from, &[0; PAGE as usize][..(to - from) as usize])?;
+            // A page that is absent is not made present for its zeros.
+            let mut bytes = [0; PAGE as usize];
+            let rest = &mut bytes[..(to - from) as usize];
+            host.read_object(id, from, rest)?;
+            if rest.iter().any(|byte| *byte != 0) {
+                rest.fill(0);
+                host.write_object(id, from, rest)?;
+            }
         }
         for (from, to) in loaded.parts(end, u64::MAX) {
             host.discard_object(id, from, to - from);
@@ -662,7 +700,9 @@ impl System {
             // A pass that is under way may have passed a page before its last change, and no later request follows the
             // last use.
             let begins = object.used.strong_count() == 0 || object.back.is_none();
-            if is_changed && begins && is_wanted(host, object) {
+            let is_open = |file: &File| self.busy.descriptions(file.ino) > 1;
+            let is_open = object.file.as_ref().is_some_and(is_open);
+            if is_changed && begins && (is_open || is_wanted(host, object)) {
                 self.objects.asked += 1;
                 object.write_back(self.objects.asked);
             }
@@ -686,12 +726,18 @@ impl System {
     /// Does a step of writing an object back; ends it when it is written back and unused.
     pub fn settle_object(&mut self, host: &mut dyn Host, id: u64) {
         if let Some(object) = self.objects.all.get_mut(&id) {
-            if let Err(error) = step(host, id, object) {
-                (object.back, object.begun) = (None, object.wanted);
-                host.log(&alloc::format!(
-                    "what was changed in a mapped file could not be written back: error {}",
-                    error.0
-                ));
+            let was_behind = object.back.is_some();
+            match step(host, id, object) {
+                Ok(()) if was_behind && object.back.is_none() => object.failed = None,
+                Ok(()) => {}
+                Err(error) => {
+                    (object.back, object.begun) = (None, object.wanted);
+                    object.failed = Some((self.objects.asked, error));
+                    host.log(&alloc::format!(
+                        "what was changed in a mapped file could not be written back: error {}",
+                        error.0
+                    ));
+                }
             }
             if object.back.is_some() {
                 return;
@@ -722,7 +768,8 @@ impl System {
     }
 }
 
-/// Whether the file of an object can still be read when the object is gone: it has a name or another description.
+/// Whether the file of an object can still be read when the object is gone although nobody else has opened it: it has a
+/// name, or others share the description that the object keeps.
 fn is_wanted(host: &mut dyn Host, object: &Object) -> bool {
     let Some(file) = &object.file else {
         return false;
@@ -732,6 +779,37 @@ fn is_wanted(host: &mut dyn Host, object: &Object) -> bool {
     }
     let attr = host.fs_now(&Request::StatIno { ino: file.ino }, &[], &mut []);
     !matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links == 0)
+}
+
+/// Reads a range of an object. Absent pages read as zeros and stay absent: who reads must not take memory, least of all
+/// that of the object's payer. `present` gives the first pages from an offset on that are present, as offset and bytes,
+/// and `read` reads such pages.
+pub fn read_sparse<E>(
+    offset: u64,
+    into: &mut [u8],
+    mut present: impl FnMut(u64) -> Result<Option<(u64, u64)>, E>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset.saturating_add(done as u64);
+        let rest = &mut into[done..];
+        let left = rest.len() as u64;
+        let found = present(at)?.map(|(start, size)| (start, start.saturating_add(size)));
+        let Some((start, end)) = found.filter(|(_, end)| *end > at) else {
+            rest.fill(0);
+            break;
+        };
+        // The pages may begin before the place, or behind the range.
+        let from = start.saturating_sub(at).min(left) as usize;
+        let to = (end - at).min(left) as usize;
+        rest[..from].fill(0);
+        if from < to {
+            read(at + from as u64, &mut rest[from..to])?;
+        }
+        done += to;
+    }
+    Ok(())
 }
 
 /// Writes bytes into a range of an object that is zero. Pages of zeros are skipped, so they take no memory.
@@ -816,8 +894,55 @@ impl crate::memory::Area {
 
 #[cfg(test)]
 mod tests {
-    use super::{Loaded, MAX_PARTS, PAGE};
+    use super::{read_sparse, Loaded, MAX_PARTS, PAGE};
+    use alloc::vec;
+    use core::cell::RefCell;
     use fastrand::Rng;
+
+    /// Reading an object reads its present pages and no other, which are zeros.
+    #[test]
+    fn absent_pages_are_read_as_zeros_and_stay_absent() {
+        const PAGES: usize = 12;
+        for seed in 0..200 {
+            let mut random = Rng::with_seed(seed);
+            let there: [bool; PAGES] = core::array::from_fn(|_| random.bool());
+            let byte = |at: u64| match there.get((at / PAGE) as usize) {
+                Some(true) => 1 + (at % 251) as u8,
+                _ => 0,
+            };
+            let offset = random.u64(..PAGES as u64 * PAGE);
+            let length = random.usize(..3 * PAGE as usize);
+            let touched = RefCell::new([false; PAGES]);
+            let mut into = vec![0xff; length];
+            let next = |at: u64| {
+                let first = ((at / PAGE) as usize..PAGES).find(|page| there[*page]);
+                let found = first.map(|first| {
+                    let run = there[first..].iter().take_while(|is| **is).count();
+                    (first as u64 * PAGE, run as u64 * PAGE)
+                });
+                Ok::<_, ()>(found)
+            };
+            let read = |at: u64, into: &mut [u8]| {
+                for (byte_of, at) in into.iter_mut().zip(at..) {
+                    touched.borrow_mut()[(at / PAGE) as usize] = true;
+                    *byte_of = byte(at);
+                }
+                Ok(())
+            };
+            read_sparse(offset, &mut into, next, read).unwrap();
+            let mut all = into.iter().zip(offset..);
+            assert!(
+                all.all(|(is, at)| *is == byte(at)),
+                "S3: seed {seed}: other bytes than those of the object"
+            );
+            let touched = touched.into_inner();
+            let mut pages = touched.iter().zip(&there);
+            assert!(
+                pages.all(|(touched, there)| !touched || *there),
+                "S2: seed {seed}: an absent page is touched, which takes memory of who pays for the object"
+            );
+        }
+    }
 
     #[test]
     fn parts_are_what_was_added() {

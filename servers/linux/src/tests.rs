@@ -41,6 +41,7 @@ mod files;
 mod inotify;
 mod interfaces;
 mod limits;
+mod mapped;
 mod maps;
 mod ordinary;
 mod outside;
@@ -75,6 +76,12 @@ struct Fake {
     mappings_left: u32,
     /// Bytes of memory that the server may still take.
     room: u64,
+    /// Bytes of memory that the process may still take.
+    free: u64,
+    /// Whether the account of the memory objects is full.
+    objects_are_full: bool,
+    /// Whether the file system has no memory for what is written.
+    cannot_write: bool,
     log: Vec<String>,
     /// Tasks that were started.
     born: Vec<Start>,
@@ -120,6 +127,9 @@ impl Fake {
             now: 1_000,
             mappings_left: u32::MAX,
             room: u64::MAX,
+            free: 1 << 29,
+            objects_are_full: false,
+            cannot_write: false,
             log: Vec::new(),
             born: Vec::new(),
             children_left: u32::MAX,
@@ -294,9 +304,19 @@ impl Host for Fake {
     }
 
     fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        if self.objects_are_full {
+            return Err(OutOfMemory);
+        }
         let object = self.objects.get_mut(&id).unwrap();
         object.extend((offset..).zip(bytes.iter().copied()));
         Ok(())
+    }
+
+    fn hold_object(&mut self, _id: u64, _offset: u64, _length: u64) -> Result<(), OutOfMemory> {
+        match self.objects_are_full {
+            true => Err(OutOfMemory),
+            false => Ok(()),
+        }
     }
 
     fn discard_object(&mut self, id: u64, offset: u64, size: u64) {
@@ -313,7 +333,7 @@ impl Host for Fake {
     fn memory_usage(&mut self) -> MemoryUsage {
         MemoryUsage {
             total: 1 << 30,
-            free: 1 << 29,
+            free: self.free,
         }
     }
 
@@ -325,6 +345,9 @@ impl Host for Fake {
     ) -> Result<(Reply, usize), proto::Error> {
         if self.cannot_sync && matches!(request, Request::Sync { .. }) {
             return Err(proto::Error::Broken);
+        }
+        if self.cannot_write && matches!(request, Request::Write { .. }) {
+            return Err(proto::Error::NoMemory);
         }
         let ask = match self.disk && request.is_on_disk() == Some(true) {
             true => ask_disk,

@@ -17,6 +17,7 @@ use personality::keeper::Keepers;
 use personality::kept::Kept;
 use personality::known::Known;
 use personality::memory::{Area, Areas, Source, NO_SLOT};
+use personality::object::read_sparse;
 use personality::process::Task;
 use personality::system::Tid;
 use personality::templates::{Loaded, Templates};
@@ -120,13 +121,13 @@ impl Pages {
 /// A memory object: a segment that several memories map.
 pub(crate) struct Object {
     body: Common,
-    present: Pages,
+    present: Present,
 }
 
 impl Object {
     /// A memory object with this segment.
     fn new(body: Common) -> Rc<RefCell<Self>> {
-        let present = Pages::default();
+        let present = Present::default();
         Rc::new(RefCell::new(Object { body, present }))
     }
 
@@ -135,17 +136,74 @@ impl Object {
         &self.body
     }
 
-    /// Makes sure that a range is present, and returns the window through which the object is seen.
-    fn window(&mut self, offset: u64, length: usize) -> Result<&Window, OutOfMemory> {
-        let last = offset.checked_add(length as u64).ok_or(OutOfMemory)? - 1;
-        let (first, last) = (offset / PAGE_SIZE, last / PAGE_SIZE);
-        if !self.present.has(first, last) {
-            let (start, size) = (first * PAGE_SIZE, (last + 1 - first) * PAGE_SIZE);
-            let made = self.body.segment().populate(start, size);
-            made.map_err(|_| OutOfMemory)?;
-            self.present.add(first, last);
-        }
+    /// Makes sure that a range is present, for writing, and returns the window through which the object is seen.
+    fn window(&mut self, offset: u64, length: u64) -> Result<&Window, OutOfMemory> {
+        make_present(&self.body, &mut self.present, offset, length)?;
         Ok(self.body.window())
+    }
+
+    /// Reads a range, which makes no page present.
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        let Object { body, present } = self;
+        let end = offset.checked_add(into.len() as u64).ok_or(OutOfMemory)?;
+        let next = |at| present_from(body, present, at, end);
+        let read = |at, into: &mut [u8]| body.window().read(at, into).map_err(|_| OutOfMemory);
+        read_sparse(offset, into, next, read)
+    }
+}
+
+/// Makes sure that a range of a memory object is present, for writing.
+fn make_present(
+    body: &Common,
+    present: &mut Present,
+    offset: u64,
+    length: u64,
+) -> Result<(), OutOfMemory> {
+    if length == 0 {
+        return Ok(());
+    }
+    let last = offset.checked_add(length).ok_or(OutOfMemory)? - 1;
+    let (first, last) = (offset / PAGE_SIZE, last / PAGE_SIZE);
+    if !present.has(first, last, true) {
+        let (start, size) = (first * PAGE_SIZE, (last + 1 - first) * PAGE_SIZE);
+        let made = body.segment().populate(start, size);
+        made.map_err(|_| OutOfMemory)?;
+        present.writable.add(first, last);
+    }
+    Ok(())
+}
+
+/// The first pages of a memory object from `at` on that can be read without taking memory, as offset and bytes; `None`
+/// if there are none before `end`.
+fn present_from(
+    body: &Common,
+    present: &mut Present,
+    at: u64,
+    end: u64,
+) -> Result<Option<(u64, u64)>, OutOfMemory> {
+    let (first, behind) = (at / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
+    let absent = (first..behind).find(|page| !present.has(*page, *page, false));
+    let known = absent.unwrap_or(behind);
+    if known > first {
+        return Ok(Some((first * PAGE_SIZE, (known - first) * PAGE_SIZE)));
+    }
+    match rt::memory::present_from(&body.segment().control, first * PAGE_SIZE) {
+        Ok(found) => {
+            if let Some((start, size)) = found {
+                let found = (start / PAGE_SIZE, start.saturating_add(size) / PAGE_SIZE);
+                let (from, to) = (found.0.max(first), found.1.min(behind));
+                if from < to {
+                    // A page may be shared with a frozen copy, so writing to it can take memory.
+                    present.readable.add(from, to - 1);
+                }
+            }
+            Ok(found.filter(|(start, _)| *start < end))
+        }
+        // While bytes of a restored object are still to come nobody knows what is present.
+        Err(_) => {
+            make_present(body, present, at, end - at)?;
+            Ok(Some((at, end - at)))
+        }
     }
 }
 
@@ -935,12 +993,7 @@ impl Memory {
         let length = into.len();
         let result = ranges.pieces(address, length, |at, piece, place| match place {
             None => self.read_own(at, &mut into[piece]),
-            Some((object, offset)) => {
-                let mut object = object.borrow_mut();
-                let window = object.window(offset, piece.len())?;
-                let read = window.read(offset, &mut into[piece]);
-                read.map_err(|_| OutOfMemory)
-            }
+            Some((object, offset)) => object.borrow_mut().read(offset, &mut into[piece]),
         });
         self.ranges = ranges;
         result
@@ -958,7 +1011,7 @@ impl Memory {
             None => self.write_own(at, &bytes[piece]),
             Some((object, offset)) => {
                 let mut object = object.borrow_mut();
-                let window = object.window(offset, piece.len())?;
+                let window = object.window(offset, piece.len() as u64)?;
                 let written = window.write(offset, &bytes[piece]);
                 written.map_err(|_| OutOfMemory)
             }
@@ -1002,7 +1055,7 @@ impl Memory {
             let object = range.object.borrow();
             let number = at / PAGE_SIZE;
             let region = &object.body.segment().region;
-            return object.present.has(number, number)
+            return object.present.has(number, number, false)
                 || region.search(at, at + PAGE_SIZE, 1).is_ok();
         }
         let number = page / PAGE_SIZE;
@@ -1262,9 +1315,12 @@ impl Host for View<'_> {
             return Ok(());
         }
         let object = self.world.objects.get(&id).ok_or(OutOfMemory)?;
-        let mut object = object.borrow_mut();
-        let window = object.window(offset, into.len())?;
-        window.read(offset, into).map_err(|_| OutOfMemory)
+        object.borrow_mut().read(offset, into)
+    }
+
+    fn hold_object(&mut self, id: u64, offset: u64, length: u64) -> Result<(), OutOfMemory> {
+        let object = self.world.objects.get(&id).ok_or(OutOfMemory)?;
+        object.borrow_mut().window(offset, length).map(drop)
     }
 
     fn write_object(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
@@ -1273,7 +1329,7 @@ impl Host for View<'_> {
         }
         let object = self.world.objects.get(&id).ok_or(OutOfMemory)?;
         let mut object = object.borrow_mut();
-        let window = object.window(offset, bytes.len())?;
+        let window = object.window(offset, bytes.len() as u64)?;
         window.write(offset, bytes).map_err(|_| OutOfMemory)
     }
 

@@ -602,6 +602,15 @@ pub fn write_file(
         };
         super::memfd::check_write(c, ino, end)?;
     }
+    if c.s.objects.of_ino(ino).is_some() {
+        let from = match append {
+            true => c.attr(&Request::StatIno { ino })?.size,
+            false => offset,
+        };
+        // Who writes is not to blame if who has mapped the file has no memory left.
+        let held = c.s.hold_object(c.h, ino, from, bytes.len() as u64);
+        held.map_err(|_| ENOSPC)?;
+    }
     let request = Request::Write {
         ino,
         offset,
@@ -1308,7 +1317,9 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
 pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     let ino = c.p.files.get(fd)?.ino().ok_or(EINVAL)?;
     if let Some(id) = c.s.objects.of_ino(ino) {
-        super::memory::write_back(c, [id].into(), true)?;
+        if let Some(error) = super::memory::write_back(c, [id].into(), true)? {
+            return Err(error.into());
+        }
     }
     c.fs(&Request::Sync { ino })?;
     Ok(0)

@@ -5,7 +5,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERFLOW};
+use crate::errno::{Errno, EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERFLOW};
 use crate::exec::RESERVE;
 use crate::loading::{self, Mapping};
 use crate::memory::{
@@ -306,7 +306,8 @@ fn settle(c: &mut Caller, which: impl Fn(&Area) -> bool) -> Result<BTreeSet<u64>
         .filter_map(Area::object)
         .filter(|id| c.s.objects.goes_with(*id))
         .collect();
-    write_back(c, ids.clone(), true)?;
+    // As on Linux, what cannot be written back does not keep the areas from going.
+    let _ = write_back(c, ids.clone(), true)?;
     Ok(ids)
 }
 
@@ -638,11 +639,15 @@ pub fn msync(c: &mut Caller, start: u64, size: u64, flags: u32) -> Result {
     let areas = c.p.memory.areas.list().iter();
     let those = areas.filter(|a| a.start < end && start < a.end);
     let ids: BTreeSet<u64> = those.filter_map(Area::object).collect();
-    write_back(c, ids, flags & SYNC != 0)
+    match write_back(c, ids, flags & SYNC != 0)? {
+        None => Ok(0),
+        Some(error) => Err(error.into()),
+    }
 }
 
-/// Has the files of memory objects written back as they are at this time; waits for that if `waits`.
-pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
+/// Has the files of memory objects written back as they are at this time; waits for that if `waits`. Returns the error
+/// because of which that was given up.
+pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result<Option<Errno>> {
     let mut asked = c.progress();
     if asked == 0 {
         let mut first = None;
@@ -657,13 +662,16 @@ pub fn write_back(c: &mut Caller, ids: BTreeSet<u64>, waits: bool) -> Result {
             c.s.settle_object(c.h, id);
         }
     }
+    if asked == 0 || !waits {
+        return Ok(None);
+    }
     let behind: Vec<Key> = ids
-        .into_iter()
-        .filter(|id| c.s.objects.is_behind(*id, asked))
-        .map(Key::Object)
+        .iter()
+        .filter(|id| c.s.objects.is_behind(**id, asked))
+        .map(|id| Key::Object(*id))
         .collect();
-    if behind.is_empty() || !waits {
-        return Ok(0);
+    if behind.is_empty() {
+        return Ok(ids.iter().find_map(|id| c.s.objects.failure(*id, asked)));
     }
     c.wait().progress = asked;
     Err(Stop::Park(Wake {

@@ -1,0 +1,176 @@
+//! Memory that is mapped: files and their memory objects, what memory they take and what becomes of their changes, and
+//! calls that change mappings.
+
+use super::*;
+
+const PRIVATE: u64 = linux::MAP_PRIVATE as u64;
+const SHARED: u64 = linux::MAP_SHARED as u64;
+const ANONYMOUS: u64 = linux::MAP_ANONYMOUS as u64;
+const BOTH: u64 = (READ | WRITE) as u64;
+/// The open file of [`example`].
+const FILE: u64 = 4;
+
+/// The first byte of the page at this offset of a file, as the file system has it.
+fn stored(host: &mut Fake, ino: u64, offset: u64) -> u8 {
+    let mut byte = [0];
+    let length = 1;
+    let read = Request::Read {
+        ino,
+        offset,
+        length,
+    };
+    host.fs(&read, &[], &mut byte).unwrap();
+    byte[0]
+}
+
+/// Maps two pages of the example's file; returns the address, the file and its object.
+fn shared_file(process: &mut One, host: &mut Fake) -> (u64, u64, u64) {
+    let size = [FILE, 2 * PAGE];
+    assert_eq!(process.result(host, nr::ftruncate, &size), 0);
+    let map = [0, 2 * PAGE, BOTH, SHARED, FILE, 0];
+    let at = process.result(host, nr::mmap, &map) as u64;
+    let ino = process.files().get(FILE as u32).unwrap().ino().unwrap();
+    let object = process.system.objects.of_ino(ino).unwrap();
+    (at, ino, object)
+}
+
+fn settle(process: &mut One, host: &mut Fake) {
+    while process.system.objects.is_due() {
+        process.system.settle_objects(host);
+    }
+}
+
+/// `msync` and `fsync` fail if what was changed cannot be written back, and succeed when it can be again. `munmap`
+/// succeeds, as on Linux, and the changes are written when that is possible.
+#[test]
+fn who_has_changes_written_back_hears_of_a_failure() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (at, ino, object) = shared_file(&mut process, &mut host);
+    host.write_object(object, PAGE, b"x").unwrap();
+    let sync = [at, 2 * PAGE, u64::from(linux::MS_SYNC)];
+    host.cannot_write = true;
+    for _ in 0..2 {
+        let failed = process.result(&mut host, nr::msync, &sync);
+        assert!(
+            failed < 0,
+            "A6: msync says that what was lost is in the file"
+        );
+        let failed = process.result(&mut host, nr::fsync, &[FILE]);
+        assert!(
+            failed < 0,
+            "A6: fsync says that what was lost is in the file"
+        );
+    }
+    host.cannot_write = false;
+    assert_eq!(process.result(&mut host, nr::msync, &sync), 0);
+    assert_eq!(stored(&mut host, ino, PAGE), b'x');
+    host.write_object(object, PAGE, b"y").unwrap();
+    host.cannot_write = true;
+    let unmap = [at, 2 * PAGE];
+    assert_eq!(process.result(&mut host, nr::munmap, &unmap), 0);
+    host.cannot_write = false;
+    settle(&mut process, &mut host);
+    assert_eq!(
+        stored(&mut host, ino, PAGE),
+        b'y',
+        "S3: a change that could not be written at once is lost"
+    );
+}
+
+/// A file without a name is changed by a mapping whose process is killed, and another process has opened it on its own:
+/// it reads the changes.
+#[test]
+fn changes_of_a_file_without_a_name_reach_who_has_opened_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"memory\0").unwrap();
+    let fd = process.result(&mut host, nr::memfd_create, &[0x10_0000, 0]) as u64;
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[fd, PAGE]), 0);
+    let path = std::format!("/proc/self/fd/{fd}\0");
+    host.write_memory(0x10_0000, path.as_bytes()).unwrap();
+    let reads = process.result(&mut host, nr::open, &[0x10_0000, 0, 0]);
+    assert!(reads > 0);
+    let map = [0, PAGE, BOTH, SHARED, fd, 0];
+    let at = process.result(&mut host, nr::mmap, &map) as u64;
+    let ino = process.files().get(fd as u32).unwrap().ino().unwrap();
+    let object = process.system.objects.of_ino(ino).unwrap();
+    host.write_object(object, 0, b"x").unwrap();
+    assert_eq!(process.result(&mut host, nr::close, &[fd]), 0);
+    // The areas go as those of a process that is killed: without a call that writes the file back.
+    let slots: Vec<u32> = host.slots.keys().copied().collect();
+    {
+        let mut memory = process.memory();
+        assert!(memory.areas.find(at).is_some());
+        memory.areas = Areas::default();
+        let areas = memory.areas.clone();
+        memory.objects.tidy(&areas);
+        slots.into_iter().for_each(|slot| host.unmap(slot));
+    }
+    settle(&mut process, &mut host);
+    assert_eq!(process.system.objects.of_ino(ino), None);
+    assert_eq!(
+        stored(&mut host, ino, 0),
+        b'x',
+        "S3: what was changed is not there for who has the file open"
+    );
+}
+
+/// The account of who has mapped a file is full: who writes to the file hears that there is no room, before anything is
+/// written; and who cuts it needs none.
+#[test]
+fn who_writes_does_not_end_for_who_maps() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (_, ino, object) = shared_file(&mut process, &mut host);
+    host.write_object(object, 10, b"z").unwrap();
+    host.objects_are_full = true;
+    words(&mut host, 0x10_0000, &[u64::MAX]);
+    let write = [FILE, 0x10_0000, 1, PAGE];
+    let full = ENOSPC.rax() as i64;
+    let outcome = process.call(&mut host, &registers(nr::pwrite64, &write));
+    let fails = matches!(&outcome, Outcome::Go { registers, .. } if registers.rax as i64 == full);
+    assert!(fails, "S2: who writes ends for who maps: {outcome:?}");
+    assert_eq!(stored(&mut host, ino, PAGE), 0, "S1: a write that failed");
+    // Nothing of the object is where the file is cut.
+    let cut = [FILE, PAGE + 5];
+    assert_eq!(process.result(&mut host, nr::ftruncate, &cut), 0);
+    host.objects_are_full = false;
+    assert_eq!(process.result(&mut host, nr::ftruncate, &[FILE, 5]), 0);
+    let mut byte = [1];
+    host.read_object(object, 10, &mut byte).unwrap();
+    assert_eq!(byte, [0], "what was cut off");
+}
+
+/// Who touches shared memory for which there is no memory gets a signal that it can handle; for its own memory it ends.
+#[test]
+fn no_memory_for_shared_memory_is_a_signal() {
+    for (flags, is_handled) in [(SHARED, true), (PRIVATE, false)] {
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        let map = [0, PAGE, BOTH, flags | ANONYMOUS, u64::MAX, 0];
+        let at = process.result(&mut host, nr::mmap, &map) as u64;
+        let handler = crate::signal::Action {
+            handler: 0x10_0040,
+            restorer: 0x10_0080,
+            flags: u64::from(linux::SA_RESTORER),
+            ..Default::default()
+        };
+        let actions = Rc::clone(&process.task.shares.actions);
+        actions.borrow_mut().set(sig::BUS, handler);
+        let message = abi::message::ExceptionMessage {
+            code: abi::Exception::Memory as u64,
+            address: at,
+            detail: u64::from(WRITE),
+            registers: registers(0, &[]),
+            ..Default::default()
+        };
+        let One { task, system } = &mut process;
+        let outcome = emulate::exception(task, system, &mut host, &message);
+        let runs = matches!(&outcome, Outcome::Go { registers, .. } if registers.rip == 0x10_0040);
+        assert_eq!(
+            runs, is_handled,
+            "S2: who shares memory ends for who pays for it: {outcome:?}"
+        );
+    }
+}
