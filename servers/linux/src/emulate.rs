@@ -1217,7 +1217,7 @@ fn access(task: &Task, message: &ExceptionMessage) -> (Option<Area>, Prot) {
 
 /// Whether the area allows the access, so that it failed because no memory was free for the page.
 fn lacks_memory(area: Option<Area>, need: Prot) -> bool {
-    area.is_some_and(|area| area.prot & need == need && area.prot != 0)
+    area.is_some_and(|area| area.allows(need) && area.prot != 0)
 }
 
 /// Whether the exception was caused by a lack of memory only, and memory was found by giving up templates. The access

@@ -143,6 +143,14 @@ impl Area {
         }
     }
 
+    /// Whether its protection allows this access. The processor lets programs read what they may write or execute, and
+    /// so do calls.
+    #[must_use]
+    pub const fn allows(&self, need: Prot) -> bool {
+        let read = if self.prot == 0 { 0 } else { READ };
+        (self.prot | read) & need == need
+    }
+
     /// The offset in its file or memory object at which it begins; 0 for other areas.
     #[must_use]
     pub const fn offset(&self) -> u64 {
@@ -276,7 +284,7 @@ impl Areas {
             return 0;
         };
         for area in &self.list[self.first_after(address)..] {
-            if at >= end || area.start > at || area.prot & need != need || area.is_loading() {
+            if at >= end || area.start > at || !area.allows(need) || area.is_loading() {
                 break;
             }
             at = area.end;

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{Errno, EACCES, EBADF, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM, EOVERFLOW};
 use crate::exec::RESERVE;
+use crate::files::Request;
 use crate::loading::{self, Mapping};
 use crate::memory::{
     is_data, page_up, Area, Areas, Kind, OfFile, Prot, Source, END, EXECUTE, LOWEST, MMAP_TOP,
@@ -23,6 +24,16 @@ pub fn afford(c: &mut Caller, size: u64) -> Result<()> {
         return Err(ENOMEM.into());
     }
     Ok(())
+}
+
+/// As [`afford`], for a mapping of a file, which takes at most as much as the file has from `offset` on: programs map
+/// small files with much room behind. The file system is asked only if there is too little memory for the whole range.
+fn afford_file(c: &mut Caller, ino: u64, offset: u64, size: u64) -> Result<()> {
+    if afford(c, size).is_ok() {
+        return Ok(());
+    }
+    let rest = c.attr(&Request::StatIno { ino })?.size;
+    afford(c, size.min(rest.saturating_sub(offset)))
 }
 
 /// `brk`: returns the new end of the heap, or the old one if it cannot be changed.
@@ -182,7 +193,9 @@ pub fn mmap(
     };
     let end = start + size;
     may_replace(c, start, end, prot & WRITE != 0 && !shared)?;
-    if file.is_some() || prot & WRITE != 0 && flags & linux::MAP_NORESERVE == 0 {
+    if let Some(ino) = file {
+        afford_file(c, ino, offset, size)?;
+    } else if prot & WRITE != 0 && flags & linux::MAP_NORESERVE == 0 {
         afford(c, size)?;
     }
     if shared {
@@ -396,6 +409,11 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         .checked_add(old)
         .filter(|end| *end <= END)
         .ok_or(EFAULT)?;
+    if flags & FIXED == 0 && new <= old {
+        // This only unmaps the tail, in whatever areas it is.
+        remove(c, start + new, end)?;
+        return Ok(start);
+    }
     if end > area.end {
         return Err(EFAULT.into());
     }
@@ -404,10 +422,6 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         return Err(ENOMEM.into());
     }
     if flags & FIXED == 0 {
-        if new <= old {
-            remove(c, start + new, end)?;
-            return Ok(start);
-        }
         let grown = start.checked_add(new).filter(|grown| *grown <= MMAP_TOP);
         if let Some(grown) =
             grown.filter(|grown| end == area.end && c.p.memory.areas.is_free(end, *grown))
@@ -515,9 +529,21 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     match advice {
         linux::MADV_DONTNEED => drop_pages(c, start, end),
         linux::MADV_REMOVE => give_back(c, start, end),
-        // Hints that may be ignored, `MADV_FREE` among them. `MADV_DONTFORK` and `MADV_WIPEONFORK` are refused, because
+        linux::MADV_FREE => {
+            // Linux frees such pages when memory is short, at once if it is.
+            let is_other = |area: &&Area| {
+                let is_own = matches!(area.kind, Kind::Anonymous | Kind::Heap | Kind::Stack);
+                !is_own && area.start < end && start < area.end
+            };
+            let mut others = c.p.memory.areas.list().iter().filter(is_other);
+            match others.next() {
+                Some(_) => Err(EINVAL.into()),
+                None => drop_pages(c, start, end),
+            }
+        }
+        // Hints that may be ignored. `MADV_DONTFORK` and `MADV_WIPEONFORK` are refused, because
         // programs rely on their effect.
-        0..=3 | 8 | 11..=17 | 19..=21 | 25 => Ok(0),
+        0..=3 | 11..=17 | 19..=21 | 25 => Ok(0),
         _ => Err(EINVAL.into()),
     }
 }

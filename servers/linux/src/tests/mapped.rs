@@ -116,6 +116,113 @@ fn changes_of_a_file_without_a_name_reach_who_has_opened_it() {
     );
 }
 
+/// A mapping of a file takes no more memory than the file has: programs map small files with much room behind.
+#[test]
+fn a_small_file_is_mapped_with_much_room() {
+    const ROOM: u64 = 1 << 30;
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(
+        process.result(&mut host, nr::ftruncate, &[FILE, 1 << 20]),
+        0
+    );
+    host.free = crate::exec::RESERVE + (2 << 20);
+    for flags in [SHARED, PRIVATE] {
+        let map = [0, ROOM, u64::from(READ), flags, FILE, 0];
+        let at = process.result(&mut host, nr::mmap, &map);
+        assert!(at > 0, "S3: room behind a file counts as memory: {at}");
+        let unmap = [at as u64, ROOM];
+        assert_eq!(process.result(&mut host, nr::munmap, &unmap), 0);
+        settle(&mut process, &mut host);
+    }
+    // What the file has must be there.
+    host.free = crate::exec::RESERVE + (1 << 19);
+    let full = ENOMEM.rax() as i64;
+    for (offset, expected) in [(0, true), (0xc_0000, false)] {
+        let map = [0, ROOM, u64::from(READ), PRIVATE, FILE, offset];
+        let at = process.result(&mut host, nr::mmap, &map);
+        assert_eq!(at == full, expected, "{offset:#x}: {at}");
+    }
+}
+
+/// `mremap` that makes a range smaller unmaps its tail, in whatever areas it is.
+#[test]
+fn a_range_of_several_areas_becomes_smaller() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let flags = PRIVATE | ANONYMOUS;
+    let map = [0, 4 * PAGE, BOTH, flags, u64::MAX, 0];
+    let at = process.result(&mut host, nr::mmap, &map) as u64;
+    for page in [1, 3] {
+        let protect = [at + page * PAGE, PAGE, u64::from(READ)];
+        assert_eq!(process.result(&mut host, nr::mprotect, &protect), 0);
+    }
+    for moves in [0, u64::from(linux::MREMAP_MAYMOVE)] {
+        let larger = [at, 4 * PAGE, 5 * PAGE, moves];
+        let refused = EFAULT.rax() as i64;
+        assert_eq!(process.result(&mut host, nr::mremap, &larger), refused);
+    }
+    let smaller = [at, 4 * PAGE, 2 * PAGE, 0];
+    assert_eq!(
+        process.result(&mut host, nr::mremap, &smaller),
+        at as i64,
+        "a range of several areas does not become smaller"
+    );
+    {
+        let areas = &process.memory().areas;
+        assert!(areas.covers(at, at + 2 * PAGE));
+        assert!(areas.is_free(at + 2 * PAGE, at + 4 * PAGE));
+        host.agrees_with(areas);
+    }
+    let nowhere = [at + 2 * PAGE, PAGE, PAGE, 0];
+    let refused = EFAULT.rax() as i64;
+    assert_eq!(process.result(&mut host, nr::mremap, &nowhere), refused);
+}
+
+/// What a program may write or execute it may read, in calls as by itself; not what it may not access.
+#[test]
+fn calls_read_what_may_be_written_or_executed() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    for (prot, reads) in [(WRITE, true), (EXECUTE, true), (0, false)] {
+        let flags = PRIVATE | ANONYMOUS;
+        let map = [0, PAGE, u64::from(prot), flags, u64::MAX, 0];
+        let at = process.result(&mut host, nr::mmap, &map) as u64;
+        let written = process.result(&mut host, nr::pwrite64, &[FILE, at, 3, 0]);
+        let expected = if reads { 3 } else { EFAULT.rax() as i64 };
+        assert_eq!(
+            written, expected,
+            "a call reads memory with the rights {prot:#b}"
+        );
+    }
+    let map = [0, PAGE, u64::from(READ), PRIVATE | ANONYMOUS, u64::MAX, 0];
+    let at = process.result(&mut host, nr::mmap, &map) as u64;
+    let read = process.result(&mut host, nr::pread64, &[FILE, at, 3, 0]);
+    assert_eq!(read, EFAULT.rax() as i64, "what may be read is not written");
+}
+
+/// `MADV_FREE` gives private memory of the program's own back, and refuses other memory.
+#[test]
+fn memory_that_is_free_is_given_back() {
+    let free = u64::from(linux::MADV_FREE);
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let map = [0, 2 * PAGE, BOTH, PRIVATE | ANONYMOUS, u64::MAX, 0];
+    let at = process.result(&mut host, nr::mmap, &map) as u64;
+    host.write_memory(at, b"x").unwrap();
+    host.write_memory(at + PAGE, b"y").unwrap();
+    assert_eq!(process.result(&mut host, nr::madvise, &[at, PAGE, free]), 0);
+    let there = [at, at + PAGE].map(|at| host.pages.contains_key(&(at / PAGE)));
+    assert_eq!(there, [false, true], "what is free stays in memory");
+    let (shared, ..) = shared_file(&mut process, &mut host);
+    let map = [0, PAGE, BOTH, PRIVATE, FILE, 0];
+    let copy = process.result(&mut host, nr::mmap, &map) as u64;
+    for other in [shared, copy] {
+        let refused = process.result(&mut host, nr::madvise, &[other, PAGE, free]);
+        assert_eq!(refused, EINVAL.rax() as i64);
+    }
+}
+
 /// The account of who has mapped a file is full: who writes to the file hears that there is no room, before anything is
 /// written; and who cuts it needs none.
 #[test]
