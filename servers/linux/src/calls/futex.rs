@@ -408,25 +408,24 @@ fn leave_list(
     while entry & !1 != head && *entries > 0 {
         let next = read(host, entry & !1);
         if entry & !1 != pending & !1 {
-            died(task, memory, system, host, entry, offset)?;
+            died((task, memory), system, host, (entry, false), offset)?;
         }
         entry = next?;
         *entries -= 1;
     }
     if pending & !1 != 0 {
-        died(task, memory, system, host, pending, offset)?;
+        died((task, memory), system, host, (pending, true), offset)?;
     }
     Some(())
 }
 
 /// Releases the lock of one entry of a robust list. The lowest bit of `entry` is set for a lock with an owner
-/// (`FUTEX_LOCK_PI`).
+/// (`FUTEX_LOCK_PI`). `is_pending`: the task was just taking or releasing the lock.
 fn died(
-    task: &Task,
-    memory: &Memory,
+    (task, memory): (&Task, &Memory),
     system: &mut System,
     host: &mut dyn Host,
-    entry: u64,
+    (entry, is_pending): (u64, bool),
     offset: u64,
 ) -> Option<()> {
     let at = (entry & !1).wrapping_add(offset);
@@ -436,10 +435,22 @@ fn died(
     let mut bytes = [0; 4];
     host.read_memory(at, &mut bytes).ok()?;
     let found = u32_at(&bytes, 0);
-    if found & linux::FUTEX_TID_MASK != task.thread {
+    let word = Word::new(memory, at);
+    // A waiter is queued at the shared word or at the private one.
+    let wake = |system: &mut System| {
+        let all = Word::at(memory, at, false);
+        if system.futexes.wake(all, 1, u32::MAX) == 0 {
+            system.futexes.wake(word, 1, u32::MAX);
+        }
+    };
+    let owner = found & linux::FUTEX_TID_MASK;
+    if is_pending && owner == 0 && entry & 1 == 0 {
+        // The task has released the lock and not woken the next one, or was woken for it and has not taken it.
+        wake(system);
+    }
+    if owner != task.thread {
         return Some(());
     }
-    let word = Word::new(memory, at);
     if entry & 1 != 0 && system.futexes.first_locker(word).is_some() {
         // [`leave`] passes it on, with all other locks of the task.
         return Some(());
@@ -447,11 +458,7 @@ fn died(
     let left = |word| word & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
     update(host, at, left).ok()?;
     if found & linux::FUTEX_WAITERS != 0 && entry & 1 == 0 {
-        // A waiter is queued at the shared word or at the private one.
-        let all = Word::at(memory, at, false);
-        if system.futexes.wake(all, 1, u32::MAX) == 0 {
-            system.futexes.wake(word, 1, u32::MAX);
-        }
+        wake(system);
     }
     Some(())
 }

@@ -223,6 +223,40 @@ fn memory_that_is_free_is_given_back() {
     }
 }
 
+/// A thread ends while it gives up a lock that it notes as pending, between the store of 0 and the call that wakes the
+/// next one. Who waits is woken; not by an entry of the list that is not pending, nor by a lock of another.
+#[test]
+fn who_ends_before_it_wakes_the_next_one_wakes_it() {
+    const OTHERS: u32 = 0x1234;
+    for (is_pending, word, woken) in [(true, 0, true), (false, 0, false), (true, OTHERS, false)] {
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        let mut owner = thread_of(&mut process, &mut host);
+        let mut waiter = thread_of(&mut process, &mut host);
+        let wait = futex(linux::FUTEX_WAIT, 0, 0, 0, 0);
+        parks(&mut waiter, &mut process.system, &mut host, &wait);
+        host.write_memory(WORD, &word.to_le_bytes()).unwrap();
+        let (head, entry) = (WORD + 0x100, WORD - 16);
+        let list = match is_pending {
+            true => [head, 16, entry],
+            false => [entry, 16, 0],
+        };
+        words(&mut host, head, &list);
+        words(&mut host, entry, &[head]);
+        let set = registers(nr::set_robust_list, &[head, 24]);
+        assert_eq!(returns(&mut owner, &mut process.system, &mut host, &set), 0);
+        let exit = registers(nr::exit, &[0]);
+        let left = emulate::call(&mut owner, &mut process.system, &mut host, &exit);
+        assert!(matches!(left, Outcome::Left));
+        let granted = process.system.futexes.take_granted();
+        assert_eq!(
+            granted.contains(&waiter.tid),
+            woken,
+            "S1: who waits for a lock of the dead: {is_pending} {word:#x}"
+        );
+    }
+}
+
 /// The account of who has mapped a file is full: who writes to the file hears that there is no room, before anything is
 /// written; and who cuts it needs none.
 #[test]
