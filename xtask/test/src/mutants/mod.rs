@@ -48,7 +48,7 @@ const KERNEL: &str = "fermata-kernel";
 const PACKAGE: &str = "fermata-";
 /// The prefix of a killer that is a test of the machine.
 const MACHINE: &str = "machine/";
-/// The prefix of a killer that is a threshold of [`Config::DEFAULT`].
+/// The prefix of a killer that is a threshold of the default configuration.
 const BENCH: &str = "bench/";
 /// A mutant of the sources.
 struct Mutant {
