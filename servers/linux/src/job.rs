@@ -4,7 +4,7 @@
 //! its threads ([`System::take_halts`]); `SIGCONT` undoes that. A tree has a foreground group once it has named one.
 //! Before that all of its processes may use the console.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem::take;
 use linux_raw_sys::general as linux;
@@ -89,7 +89,9 @@ impl System {
             .those(pid, Which::Group(of.group))
             .iter()
             .any(|member| {
-                let Some(process) = self.find(*member) else {
+                // One that has ended, and that nobody has waited for yet, continues nobody.
+                let process = self.find(*member).filter(|one| one.status.is_none());
+                let Some(process) = process else {
                     return false;
                 };
                 let parent = process.parent.and_then(|parent| self.find(parent));
@@ -98,23 +100,35 @@ impl System {
             })
     }
 
-    /// A parent has ended: sends `SIGHUP` and `SIGCONT` to its own group, and to those of its former children in its
-    /// session, that are orphaned and have a stopped member.
-    pub(crate) fn leave_stopped(&mut self, parent: Pid, children: &[Pid]) {
-        let Some(session) = self.find(parent).map(|process| process.session) else {
+    /// A process has ended, whose parent was this one: sends `SIGHUP` and `SIGCONT` to its own group, and to those of its
+    /// former children, that are orphaned by this and have a stopped member.
+    pub(crate) fn leave_stopped(&mut self, ended: Pid, parent: Option<Pid>, children: &[Pid]) {
+        let Some(own) = self.find(ended) else {
             return;
         };
-        let mut looked_at = BTreeSet::new();
+        let (group, session) = (own.group, own.session);
+        // It kept its own group from being orphaned if its parent could continue it, as the shell can the root of a tree.
+        let is_kept = own.root == ended && session == CONSOLE_SESSION
+            || parent
+                .and_then(|parent| self.find(parent))
+                .is_some_and(|parent| parent.session == session && parent.group != group);
+        let mut groups = BTreeMap::new();
+        if is_kept {
+            let members = self.those(ended, Which::Group(group));
+            let other = members.into_iter().find(|member| *member != ended);
+            groups.extend(other.map(|other| (group, other)));
+        }
         for child in children {
-            let of = self.find(*child).filter(|child| child.session == session);
-            let Some(group) = of.map(|of| of.group).filter(|of| looked_at.insert(*of)) else {
-                continue;
-            };
-            let members = self.those(*child, Which::Group(group));
+            let of = self.find(*child);
+            let of = of.filter(|of| of.group != group && of.session == session);
+            groups.extend(of.map(|of| (of.group, *child)));
+        }
+        for (group, member) in groups {
+            let members = self.those(member, Which::Group(group));
             let is_stopped = |pid: &Pid| self.find(*pid).is_some_and(|p| p.stopped.is_some());
-            if members.iter().any(is_stopped) && self.is_orphaned(*child) {
+            if members.iter().any(is_stopped) && self.is_orphaned(member) {
                 for signal in [sig::HUP, sig::CONT] {
-                    for member in &members {
+                    for member in members.iter().filter(|member| **member != ended) {
                         self.send(To::Process(*member), signal, Origin::kernel());
                     }
                 }
@@ -203,7 +217,7 @@ impl System {
         &mut self,
         pid: Pid,
         signal: u32,
-        ignores: bool,
+        (ignores, is_pending): (bool, bool),
     ) -> Option<Result<(), Errno>> {
         let own = self.find(pid)?;
         // The console is no terminal to a process of another session, which may use what it has open.
@@ -211,14 +225,22 @@ impl System {
         if !is_terminal || self.foreground(pid) == own.group {
             return None;
         }
-        Some(self.stop_background(pid, signal, ignores))
+        Some(self.stop_background(pid, signal, (ignores, is_pending)))
     }
 
-    /// Sends the group of a background process the signal that stops it. Errors: `EIO` if it ignores the signal, or its
-    /// group is orphaned.
-    pub fn stop_background(&mut self, pid: Pid, signal: u32, ignores: bool) -> Result<(), Errno> {
+    /// Sends the group of a background process the signal that stops it, unless it is pending for the process already.
+    /// Errors: `EIO` if the process ignores the signal, or its group is orphaned.
+    pub fn stop_background(
+        &mut self,
+        pid: Pid,
+        signal: u32,
+        (ignores, is_pending): (bool, bool),
+    ) -> Result<(), Errno> {
         if ignores || self.is_orphaned(pid) {
             return Err(crate::errno::EIO);
+        }
+        if is_pending {
+            return Ok(());
         }
         let of = self.find(pid).ok_or(EPERM)?;
         self.signal_group(of.root, of.namespace, of.group, signal);

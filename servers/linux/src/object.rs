@@ -368,11 +368,12 @@ impl Objects {
         }
     }
 
-    /// The error because of which the request made at time `asked` to write the object back was given up.
+    /// The error because of which the request made at time `asked` to write the object back was given up. After a restore
+    /// the times begin anew, so a time that is still to come is taken for the last one.
     #[must_use]
     pub fn failure(&self, id: u64, asked: u64) -> Option<Errno> {
         let (at, error) = self.all.get(&id)?.failed?;
-        (at >= asked).then_some(error)
+        (at >= asked.min(self.asked)).then_some(error)
     }
 
     /// The first object of these files that is due: to be written back or to be ended.

@@ -1415,7 +1415,7 @@ impl System {
         if let Some(adopter) = adopter {
             self.process(adopter).children.extend(&children);
         }
-        self.leave_stopped(pid, &children);
+        self.leave_stopped(pid, parent, &children);
         for child in take(&mut self.process(pid).ended) {
             let process = self.process(child);
             match (adopter, process.status) {

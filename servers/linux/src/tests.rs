@@ -2701,8 +2701,6 @@ fn who_is_stopped_is_told_of_once_and_ends_when_killed() {
     assert_eq!(process.system.take_halts(), [child.pid]);
     // In a group that is orphaned by the parent's end, a stopped process is continued.
     process.system.take_sent();
-    process.system.process(process.task.pid).session = 77;
-    process.system.process(child.pid).session = 77;
     process.call(&mut host, &registers(nr::exit_group, &[0]));
     let sent: Vec<_> = process
         .system

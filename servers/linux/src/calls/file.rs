@@ -364,10 +364,11 @@ pub fn is_pending(c: &mut Caller, signal: u32) -> bool {
 /// Fails, or stops the caller by the signal, unless its process group is in the foreground of the console.
 fn in_foreground(c: &mut Caller, signal: u32) -> Result<()> {
     let ignores = cannot_stop(c, signal);
-    if !ignores && is_pending(c, signal) {
-        return Err(Stop::Park(Wake::on(Key::Console)));
-    }
-    match c.s.check_foreground(c.p.task.pid, signal, ignores) {
+    let is_pending = is_pending(c, signal);
+    match c
+        .s
+        .check_foreground(c.p.task.pid, signal, (ignores, is_pending))
+    {
         None => Ok(()),
         Some(Ok(())) => Err(Stop::Park(Wake::on(Key::Console))),
         Some(Err(error)) => Err(error.into()),

@@ -533,7 +533,7 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
             // Linux frees such pages when memory is short, at once if it is.
             let is_other = |area: &&Area| {
                 let is_own = matches!(area.kind, Kind::Anonymous | Kind::Heap | Kind::Stack);
-                !is_own && area.start < end && start < area.end
+                !is_own && start < end && area.start < end && start < area.end
             };
             let mut others = c.p.memory.areas.list().iter().filter(is_other);
             match others.next() {

@@ -108,10 +108,8 @@ fn in_foreground(c: &mut Caller, end: End, signal: u32) -> Result<()> {
         return Ok(());
     }
     let wait = Stop::Park(Wake::on(Key::Pty(end.id)));
-    if super::file::is_pending(c, signal) {
-        return Err(wait);
-    }
-    match c.s.stop_background(pid, signal, ignores) {
+    let is_pending = super::file::is_pending(c, signal);
+    match c.s.stop_background(pid, signal, (ignores, is_pending)) {
         Ok(()) => Err(wait),
         Err(error) => Err(error.into()),
     }
@@ -192,8 +190,11 @@ pub fn write(c: &mut Caller, end: End, flags: u32, ranges: &[(u64, u64)], total:
         if stops {
             in_foreground(c, end, sig::TTOU)?;
         }
-    } else {
-        c.h.room(NEWS_BYTES)?;
+    } else if let Err(error) = c.h.room(NEWS_BYTES) {
+        return match c.progress() {
+            0 => Err(error.into()),
+            written => Ok(written),
+        };
     }
     let mut news = News::default();
     let result = write_ranges(c, end, flags, (ranges, total), &mut news);
