@@ -434,15 +434,9 @@ fn bereaved(bytes: usize) -> (User, u64) {
     (user, file)
 }
 
-/// Writes that cannot be repeated after the server's death are lost, and the next sync reports that, once.
-#[test]
-fn what_is_lost_with_a_server_is_told() {
-    let (mut user, file) = bereaved(10_000);
-    // Others fill the disk before the writes are repeated.
-    {
-        let machine = user.machine.borrow_mut();
-        let mut volume = machine.shared.borrow_mut();
-        let volume = volume.as_mut().expect("a volume");
+/// Others fill the disk, before anything is repeated.
+fn fill(user: &User) {
+    user.machine.borrow().meanwhile(|volume| {
         let (other, ..) = volume.open("/disk/b", CREATE, 0o644).unwrap();
         let mut end = 0;
         while volume.write(other, Some(end), &[1; 60_000]).is_ok() {
@@ -452,7 +446,14 @@ fn what_is_lost_with_a_server_is_told() {
             end += 4_000;
         }
         volume.close(other).unwrap();
-    }
+    });
+}
+
+/// Writes that cannot be repeated after the server's death are lost, and the next sync reports that, once.
+#[test]
+fn what_is_lost_with_a_server_is_told() {
+    let (mut user, file) = bereaved(10_000);
+    fill(&user);
     let lost = Err(Error::NoMemory);
     assert_eq!(
         user.files.sync(file),
@@ -695,6 +696,56 @@ fn a_restored_program_writes_nothing_again() {
             "it was opened once since then"
         );
     }
+}
+
+/// A file that was renamed by another program is lost with its server: it is opened again by its path, if there is one.
+#[test]
+fn a_lost_file_is_opened_by_its_path() {
+    let (path, elsewhere) = ("/disk/log", "/disk/log.1");
+    let mut user = User::new(1, None);
+    let opened = user.files.open_known(CREATE.bits(), 0o644, path);
+    let mut known = opened.expect("a file").0;
+    assert_eq!(user.files.write(known.file, 0, b"old"), Ok(3));
+    {
+        let machine = user.machine.borrow_mut();
+        let mut volume = machine.shared.borrow_mut();
+        let volume = volume.as_mut().expect("a volume");
+        volume.rename(path, elsewhere).expect("renamed");
+    }
+    user.machine.borrow().others_write(path, b"new");
+    user.machine.borrow_mut().die();
+    let mut read = [0; 8];
+    let length = about(&mut user, (&mut known, path), |files, file| {
+        files.read(file, 0, &mut read)
+    });
+    assert_eq!(
+        length.map(|length| &read[..length]),
+        Ok(&b"new"[..]),
+        "a program goes on with the file that has the path now"
+    );
+}
+
+/// That written data was lost is reported by the next `sync`, also if the program is saved and restored before.
+#[test]
+fn a_loss_is_reported_after_a_restore() {
+    let rule = "A6: a program that syncs hears of what is not there";
+    let path = "/disk/f";
+    let mut user = User::new(1, None);
+    let opened = user.files.open_known(CREATE.bits(), 0o644, path);
+    let mut known = opened.expect("a file").0;
+    assert_eq!(user.files.write(known.file, 0, &[7; 10_000]), Ok(10_000));
+    user.machine.borrow_mut().die();
+    fill(&user);
+    let mut byte = [0];
+    let read = user.files.read(known.file, 0, &mut byte);
+    assert!(read.is_ok(), "it is open again: {read:?}");
+    user.machine.borrow_mut().restores += 1;
+    let mut sync = || {
+        about(&mut user, (&mut known, path), |files, file| {
+            files.sync(file)
+        })
+    };
+    assert_eq!([sync(), sync()], [Err(Error::NoMemory), Ok(())], "{rule}");
 }
 
 /// A request that the session of a restored program has refused was not done: a directory that is there was made by

@@ -203,6 +203,8 @@ pub struct Lasting<S: Servers> {
     /// The paths of the last rename ([`two`]), if it is under way or was given up: the server may have done it before
     /// it died, so that open files are at other paths than the kept ones.
     renaming: Option<(u32, String)>,
+    /// That a change of a file was lost which a restore has closed: the next sync or close of any file reports it.
+    lost: Option<Error>,
 }
 
 impl<S: Servers> Lasting<S> {
@@ -216,6 +218,7 @@ impl<S: Servers> Lasting<S> {
             died: false,
             restores: 0,
             renaming: None,
+            lost: None,
         }
     }
 
@@ -231,8 +234,8 @@ impl<S: Servers> Lasting<S> {
         Ok((Known { file, restores }, mode, size))
     }
 
-    /// Makes a request about an open file. `None` if the file is not open, since the program was restored: it can be
-    /// opened again by its path.
+    /// Makes a request about an open file. `None` if the file is not open, since the program was restored or the file was
+    /// lost with its server: it can be opened again by its path.
     pub fn with<T>(
         &mut self,
         known: Known,
@@ -244,7 +247,10 @@ impl<S: Servers> Lasting<S> {
         let result = request(self, known.file);
         // The request itself may have found that the program was restored.
         let is_void = known.restores != self.restores && result.is_err();
-        (!is_void).then_some(result)
+        let is_lost = matches!(result, Err(Error::NotFound))
+            && self.servers.is_durable()
+            && !self.open.contains_key(&known.file);
+        (!is_void && !is_lost).then_some(result)
     }
 
     /// Where the sessions come from.
@@ -323,7 +329,7 @@ impl<S: Servers> Lasting<S> {
         for (file, held) in &mut self.open {
             match reopen(&mut session, *file, held, renamed.as_ref()) {
                 Ok(Reopened::Whole) => {}
-                Err(Error::Restored) => {
+                Ok(Reopened::Undone(Error::Restored)) | Err(Error::Restored) => {
                     self.restored();
                     return Ok(false);
                 }
@@ -351,9 +357,13 @@ impl<S: Servers> Lasting<S> {
         Ok(true)
     }
 
-    /// This program was restored: nothing is open, and what it has written before it was saved is in the files.
+    /// This program was restored: nothing is open, and what it has written before it was saved is in the files, unless it
+    /// was saved after a death of the server and before all of that was repeated.
     fn restored(&mut self) {
         self.session = None;
+        let lost = self.open.values_mut().find_map(|held| held.lost.take());
+        let undone = (self.died && self.kept > 0).then_some(Error::Broken);
+        self.lost = self.lost.or(lost).or(undone);
         self.open.clear();
         (self.kept, self.died) = (0, false);
         self.restores += 1;
@@ -617,7 +627,8 @@ impl<S: Servers> Lasting<S> {
     /// Reports once that a change of a file was lost.
     fn told(&mut self, file: Ino) -> Result<(), Error> {
         let held = self.open.get_mut(&file);
-        match held.and_then(|held| held.lost.take()) {
+        let lost = held.and_then(|held| held.lost.take());
+        match lost.or_else(|| self.lost.take()) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -694,8 +705,9 @@ impl<S: Servers> Lasting<S> {
         both.try_reserve_exact(paths.len())
             .map_err(|_| Error::NoMemory)?;
         both.push_str(paths);
-        self.renaming = Some((first, both));
-        self.ask_of((false, from), |session, before| {
+        // Without a server that may die nothing is opened again.
+        self.renaming = self.servers.is_durable().then_some((first, both));
+        let result = self.ask_of((false, from), |session, before| {
             let renamed = session.rename(first, paths);
             let agrees = |before: &Before| {
                 let there = attr(session, false, to)?;
@@ -705,10 +717,20 @@ impl<S: Servers> Lasting<S> {
                 })
             };
             settle_by(renamed, before, Error::NotFound, agrees)
-        })?;
+        });
+        let is_open = match result {
+            Ok(()) => false,
+            Err(error) => {
+                self.session.is_none()
+                    || matches!(error, Error::Broken | Error::NoMemory | Error::Limit)
+            }
+        };
+        if !is_open {
+            self.renaming = None;
+        }
+        result?;
         let open = self.open.values_mut();
         open.for_each(|held| follows.follow(&mut held.path));
-        self.renaming = None;
         Ok(())
     }
 
