@@ -91,12 +91,15 @@ fn is_kept_alive(name: &str) -> bool {
     manifest().iter().any(|driver| driver.name() == name)
 }
 
-/// A copy of the supervisor port of the server with this name.
+/// A copy of the supervisor port of the server with this name. `Broken` if the server is being started.
 pub(crate) fn supervisor(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
-    let supervisor = known.supervisor.as_ref().ok_or(Error::NotFound)?;
-    supervisor.copy().map_err(rt::error_of)
+    match &known.supervisor {
+        Some(supervisor) => supervisor.copy().map_err(rt::error_of),
+        None if is_kept_alive(name) && !is_port(&known.port) => Err(Error::Broken),
+        None => Err(Error::NotFound),
+    }
 }
 
 /// The names that a process has registered, and their ports. A name whose port cannot be copied is left out.

@@ -103,6 +103,9 @@ impl Shell {
             None if left.directory.is_some() => {
                 say("shell: the variables are too long: those from before are kept\n");
             }
+            None if left.reached => {
+                say("shell: the command has an EXIT trap of its own, or memory is out: directory and variables are as before\n");
+            }
             None => {}
         }
     }

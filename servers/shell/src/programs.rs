@@ -66,6 +66,10 @@ const ENVIRONMENT: [&str; 3] = [
     "HOME=/",
     "TERM=vt100",
 ];
+/// How often a process is asked what it has said, while memory is short, and how long the shell waits in between, in
+/// nanoseconds.
+const TRIES: u32 = 20;
+const PAUSE: u64 = 50_000_000;
 /// How long to wait until a server is registered, in nanoseconds: the machine may just have started.
 const PATIENCE: u64 = 5_000_000_000;
 
@@ -160,7 +164,19 @@ impl Managers {
         };
         let said = match manager {
             Manager::Native => None,
-            Manager::Linux => process.said().ok(),
+            Manager::Linux => {
+                let said = (0..TRIES).find_map(|_| {
+                    let said = process.said();
+                    if said.is_err() {
+                        rt::time::sleep(PAUSE);
+                    }
+                    said.ok()
+                });
+                if said.is_none() {
+                    say("shell: it is not known whether the command has ended the script\n");
+                }
+                said
+            }
         };
         self.reap(manager, pid);
         let ended = Ended {

@@ -20,6 +20,12 @@ const BEGIN: &str = "unset RUN; cd \"$2\"; ";
 const RUN: &str = "eval \"set --; $1\n\"";
 /// The command, if it asks for the last status.
 const RUN_WITH_STATUS: &str = "eval \"set --; (exit $3); $1\n\"";
+/// What keeps bash's own variables, which nobody may set, out of those that are passed on: setting one would end the next
+/// shell.
+const OWN: &str =
+    "[ \"${BASH_VERSION-}\" ] && command export -n BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID";
+/// The first line that is said: the command begins.
+const BEGUN: &str = "begun";
 /// The line behind the directory, and behind the variables: no path and no variable ends in it.
 const END: &str = "//\n";
 
@@ -41,11 +47,16 @@ pub fn script(how: How) -> String {
     let mut script = String::from(BEGIN);
     if let Some(variables) = how.variables {
         // Variables that the command sets are exported, and so are passed to the next one.
-        script.push_str(&format!("\n{variables}\ncd \"$2\" && set -a; "));
+        script.push_str(&format!("\n{variables}\ncd \"$2\"; set -a; "));
     }
     if let Some(said) = how.said {
         script.push_str(&format!(
-            "trap '{{ pwd; echo //; export -p; echo //; }} >> {said} 2> /dev/null' EXIT; "
+            "trap '{{ {OWN}; pwd; echo //; export -p; echo //; }} >> {said} 2> /dev/null' EXIT; "
+        ));
+        // A shell that has not come as far as the command, because of the variables, must not count as one that the
+        // command has ended.
+        script.push_str(&format!(
+            "command echo {BEGUN} 2> /dev/null >> {said} || kill -9 \"$$\"; "
         ));
     }
     script.push_str(if how.asks { RUN_WITH_STATUS } else { RUN });
@@ -62,6 +73,8 @@ pub fn script(how: How) -> String {
 /// What a command has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
+    /// Whether it was begun: the shell that was to run it has come that far.
+    pub begun: bool,
     /// Whether it came to its end; otherwise it has ended the shell that ran it, as `exit` does.
     pub reached: bool,
     /// The directory in which it has ended.
@@ -74,13 +87,18 @@ pub struct Left {
 #[must_use]
 pub fn left(said: &[u8]) -> Left {
     let text = String::from_utf8_lossy(said);
+    let behind = text
+        .strip_prefix(BEGUN)
+        .and_then(|text| text.strip_prefix('\n'));
+    let text = behind.unwrap_or_default();
     let reached = text.starts_with('\n');
-    let rest = text.strip_prefix('\n').unwrap_or(&text);
+    let rest = text.strip_prefix('\n').unwrap_or(text);
     let between = format!("\n{END}");
     let split = rest
         .split_once(&between)
         .filter(|(directory, _)| directory.starts_with('/'));
     Left {
+        begun: behind.is_some(),
         reached,
         directory: split.map(|(directory, _)| directory.into()),
         variables: split.and_then(|(_, rest)| rest.strip_suffix(END).map(String::from)),
@@ -103,7 +121,7 @@ pub fn ends(left: &Left, command: &str, ended: Ended, interactive: bool) -> bool
     let mut words = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
     let is_meant = !interactive || ended.status != 130 && words.any(|word| word == "exit");
     // A command that a signal has ended has not meant this, whatever it has said meanwhile: bash says where it is.
-    !left.reached && ended.by_itself && is_meant
+    left.begun && !left.reached && ended.by_itself && is_meant
 }
 
 /// Variables that are of the shell that has written them, not of what it passes on.
@@ -212,7 +230,7 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::vec::Vec;
@@ -258,6 +276,7 @@ mod tests {
             asks: command.contains("$?"),
         };
         let mut sh = Command::new(shell);
+        sh.arg0("sh");
         sh.args(["-c", "eval \"$RUN\"", "sh", command, "/", "7"]);
         sh.env("RUN", script(how));
         let status = sh.stderr(process::Stdio::null()).status().unwrap();
@@ -273,6 +292,7 @@ mod tests {
     fn what_ends_a_posix_shell_is_known() {
         for shell in shells() {
             let place = place("ends", shell);
+            let mut variables = String::new();
             for (command, status, ends_it) in [
                 ("if ! false; then exit 1; fi", 1, true),
                 ("false || exit 3", 3, true),
@@ -289,22 +309,39 @@ mod tests {
                 ("cat <<X\nX", 0, false),
                 ("X=1; kill $$", 143, false),
                 ("X=1; kill -9 $$; exit", 137, false),
+                ("export UID PPID SHELLOPTS", 0, false),
+                ("false", 1, false),
+                ("exit 9", 9, true),
             ] {
-                let (ended, left) = run(shell, &place, "", command);
+                let (ended, left) = run(shell, &place, &variables, command);
                 assert_eq!(ended.status, status, "the status of {command} in {shell}");
                 assert_eq!(
                     ends(&left, command, ended, false),
                     ends_it,
                     "whether the script ends that has had {shell} run {command}"
                 );
+                if command.contains("UID") {
+                    variables = left.variables.unwrap();
+                }
             }
-            // What says nothing would be taken for `exit`.
-            let nowhere = place.join("nowhere/said");
-            let (ended, said) = run_at(shell, &nowhere, "", "IFS=0; (exit 3)");
+            // What did not come as far as the command.
+            let (ended, early) = run(shell, &place, "readonly X=1; X=2", "true");
+            let rule = "what is before the command ends no script";
             assert!(
-                said.is_empty() && !ends(&left(&said), "", ended, false),
-                "{shell} cannot say that it came to the end, and the script ends"
+                !early.begun && !ends(&early, "", ended, false),
+                "{shell}: {rule}"
             );
+            // A shell that can say nothing, from the beginning or at the end, does not end by itself.
+            let nowhere = place.join("nowhere");
+            for command in ["true", "rm -r \"$D\"; IFS=0; (exit 3)"] {
+                let variables = format!("D={}", nowhere.display());
+                let (ended, said) = run_at(shell, &nowhere.join("said"), &variables, command);
+                assert!(
+                    said.is_empty() && !ended.by_itself,
+                    "{shell} cannot say that it came to the end of {command}, and the script ends"
+                );
+                let _ = fs::create_dir(&nowhere);
+            }
             fs::remove_dir_all(place).unwrap();
         }
     }
@@ -380,20 +417,24 @@ mod tests {
     #[test]
     fn what_was_not_said_is_not_known() {
         assert_eq!(left(b""), Left::default());
-        assert_eq!(left(b"\ntmp\n//\n").directory, None);
-        assert!(left(b"\n").reached && !left(b"/\n//\n//\n").reached);
+        assert_eq!(left(b"begun\n\ntmp\n//\n").directory, None);
+        assert!(left(b"begun\n\n").reached && !left(b"begun\n/\n//\n//\n").reached);
+        assert!(left(b"begun\n").begun && !left(b"begun").begun && !left(b"\n").begun);
         // A part of the variables is none.
-        let part = left(b"\n/a\n\nb\n//\nexport A='1'\nexport B='");
+        let part = left(b"begun\n\n/a\n\nb\n//\nexport A='1'\nexport B='");
         assert_eq!(part.directory.as_deref(), Some("/a\n\nb"));
         assert_eq!(part.variables, None, "half of the variables are kept");
-        let all = left(b"/\xff\n//\nexport A='1'\n//\n");
+        let all = left(b"begun\n/\xff\n//\nexport A='1'\n//\n");
         assert_eq!(all.directory.as_deref(), Some("/\u{fffd}"));
         assert_eq!(all.variables.as_deref(), Some("export A='1'\n"));
     }
 
     #[test]
     fn a_mistake_at_the_prompt_does_not_end_the_shell() {
-        let mut left = Left::default();
+        let mut left = Left {
+            begun: true,
+            ..Left::default()
+        };
         let itself = |status| Ended {
             status,
             by_itself: true,
