@@ -12,7 +12,7 @@ use fermata_shell::jobs::Manager;
 use fermata_shell::line::{has_prefix, TRUST};
 use fermata_shell::parse::Command;
 use fermata_shell::text::clean_path;
-use fermata_shell::turn::{self, How, Left, SAID};
+use fermata_shell::turn::{self, How, Left, SAID, VARIABLES};
 use proto::{Error, MAX_BULK};
 use rt::fs::{self, mode, File, Flags};
 use services::fs::PATH_ROOM;
@@ -48,11 +48,16 @@ impl Shell {
         let shell = self.posix_shell()?;
         let keeps = !background && !trusted;
         let script = turn::script(How {
-            variables: (!trusted).then_some(&*self.variables),
+            has_variables: !trusted,
             said: keeps.then_some(SAID),
             asks: text.contains("$?") || text.contains("${?"),
         });
-        if text.len() + script.len() > TEXT_ROOM {
+        let mut env = vec![format!("RUN={script}")];
+        if !trusted {
+            env.push(format!("{VARIABLES}={}", self.variables));
+        }
+        let length: usize = env.iter().map(String::len).sum();
+        if text.len() + length > TEXT_ROOM {
             let sentence = "shell: the command and the variables are too long together".to_string();
             return Err(Failure::new(NOT_EXECUTABLE, sentence));
         }
@@ -75,7 +80,7 @@ impl Shell {
             path: shell,
             manager: Manager::Linux,
             args,
-            env: vec![format!("RUN={script}")],
+            env,
             stdio,
             source,
             background,

@@ -26,15 +26,18 @@ const OWN: &str =
     "[ \"${BASH_VERSION-}\" ] && command export -n BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID";
 /// The first line that is said: the command begins.
 const BEGUN: &str = "begun";
+/// The variable with the variables, as commands that set them ([`Left::variables`]).
+pub const VARIABLES: &str = "RUN_VARIABLES";
 /// The line behind the directory, and behind the variables: no path and no variable ends in it.
 const END: &str = "//\n";
 
 /// How a command is run.
 #[derive(Clone, Copy, Debug)]
 pub struct How<'a> {
-    /// The variables that commands before it have set, as [`Left`] has them. They are in the script, since a program
-    /// could write an `exit` to a file. Other programs have set them, so a trusted command does not get them.
-    pub variables: Option<&'a str>,
+    /// Whether the variables that commands before it have set are in the variable [`VARIABLES`]. They are in no file, since
+    /// a program could write an `exit` to it, and not in the script, since their lines would count in the sentences about
+    /// mistakes. Other programs have set them, so a trusted command does not get them.
+    pub has_variables: bool,
     /// Where it says how it has ended, if it is in the foreground and keeps what it sets: [`SAID`].
     pub said: Option<&'a str>,
     /// Whether the command asks for the last status.
@@ -45,9 +48,11 @@ pub struct How<'a> {
 #[must_use]
 pub fn script(how: How) -> String {
     let mut script = String::from(BEGIN);
-    if let Some(variables) = how.variables {
+    if how.has_variables {
         // Variables that the command sets are exported, and so are passed to the next one.
-        script.push_str(&format!("\n{variables}\ncd \"$2\"; set -a; "));
+        script.push_str(&format!(
+            "eval \"${VARIABLES}\"; unset {VARIABLES}; cd \"$2\"; set -a; "
+        ));
     }
     if let Some(said) = how.said {
         script.push_str(&format!(
@@ -125,7 +130,7 @@ pub fn ends(left: &Left, command: &str, ended: Ended, interactive: bool) -> bool
 }
 
 /// Variables that are of the shell that has written them, not of what it passes on.
-const ITS_OWN: [&str; 5] = ["_", "OLDPWD", "PWD", "RUN", "SHLVL"];
+const ITS_OWN: [&str; 6] = ["_", "OLDPWD", "PWD", "RUN", VARIABLES, "SHLVL"];
 
 /// The exported variables, each as `NAME=value`, in what `export -p` of a POSIX shell has written. What bash alone has,
 /// such as arrays, is left out; no text is an error.
@@ -271,14 +276,14 @@ mod tests {
     /// The same; what it says goes to this path.
     fn run_at(shell: &str, said: &Path, variables: &str, command: &str) -> (Ended, Vec<u8>) {
         let how = How {
-            variables: Some(variables),
+            has_variables: true,
             said: said.to_str(),
             asks: command.contains("$?"),
         };
         let mut sh = Command::new(shell);
         sh.arg0("sh");
         sh.args(["-c", "eval \"$RUN\"", "sh", command, "/", "7"]);
-        sh.env("RUN", script(how));
+        sh.env("RUN", script(how)).env(VARIABLES, variables);
         let status = sh.stderr(process::Stdio::null()).status().unwrap();
         let signal = status.signal().map(|signal| signal as u8 + 128);
         let ended = Ended {
