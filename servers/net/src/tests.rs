@@ -576,27 +576,31 @@ fn a_connection_that_is_given_up_has_no_end() {
     assert_eq!(end, Err(Error::Reset), "S3: a part is not taken for all");
 }
 
-/// So it is when the wire is full at that moment, or nobody answers any more; then nothing of it is left after a while.
+/// The other end of an aborted connection hears of that also if the wire is full at that moment. If it stays full, nothing
+/// is left of the connection after five seconds.
 #[test]
 fn a_connection_is_given_up_when_the_wire_is_full() {
     let mut world = World::new(Wire::default(), 32);
     let (server, client) = (world.machines[1].session(), world.machines[0].session());
     let (socket, accepted) = joined(&mut world, &client, &server);
-    // A further one, from a port that only who closes it makes free.
+    // Another connection, from a port of its own, which is free again when nothing is left of the connection.
     let bound = client.socket(Kind::Stream).unwrap();
     assert_eq!(client.bind(bound, 700), Ok(700));
     let (high, low, port) = at("10.0.3.2", 80);
     assert_eq!(client.connect(bound, high, low, port), Ok(()));
     world.turns(10);
-    // Nobody takes what leaves, until nothing more leaves.
-    for _ in 0..2 * MOST {
-        let packets = client.socket(Kind::Datagram).unwrap();
-        let (high, low, port) = at("10.0.3.2", 9);
-        let _ = client.send(packets, high, low, port, b"x");
-        world.now += TICK;
-        world.machines[0].shared.borrow_mut().turn(world.now);
-        assert_eq!(client.close(packets), Ok(()));
-    }
+    // Nobody takes frames off the wire, until it is full.
+    let fill = |world: &mut World| {
+        for _ in 0..2 * MOST {
+            let packets = client.socket(Kind::Datagram).unwrap();
+            let (high, low, port) = at("10.0.3.2", 9);
+            let _ = client.send(packets, high, low, port, b"x");
+            world.now += TICK;
+            world.machines[0].shared.borrow_mut().turn(world.now);
+            assert_eq!(client.close(packets), Ok(()));
+        }
+    };
+    fill(&mut world);
     let is_due = |world: &mut World| {
         let mut stack = world.machines[0].shared.borrow_mut();
         let next = stack.turn(world.now);
@@ -619,15 +623,8 @@ fn a_connection_is_given_up_when_the_wire_is_full() {
     assert_eq!(client.bind(again, 700), Ok(700), "the port is free");
     assert_eq!(client.connect(again, high, low, port), Ok(()));
     world.turns(10);
-    // The wire is full for good: at some time it is over all the same.
-    for _ in 0..2 * MOST {
-        let packets = client.socket(Kind::Datagram).unwrap();
-        let (high, low, port) = at("10.0.3.2", 9);
-        let _ = client.send(packets, high, low, port, b"x");
-        world.now += TICK;
-        world.machines[0].shared.borrow_mut().turn(world.now);
-        assert_eq!(client.close(packets), Ok(()));
-    }
+    // The wire stays full.
+    fill(&mut world);
     assert_eq!(client.abort(again), Ok(()));
     for second in 0..10 {
         world.now += 1_000_000_000;
