@@ -1206,6 +1206,19 @@ fn words(host: &mut Fake, at: u64, words: &[u64]) {
     }
 }
 
+/// The byte at this offset of a file, as the file system has it.
+fn stored(host: &mut Fake, ino: u64, offset: u64) -> u8 {
+    let mut byte = [0];
+    let length = 1;
+    let read = Request::Read {
+        ino,
+        offset,
+        length,
+    };
+    host.fs(&read, &[], &mut byte).unwrap();
+    byte[0]
+}
+
 /// The descriptors of a connected pair of `AF_UNIX` sockets of this type.
 fn socket_pair(process: &mut One, host: &mut Fake, style: u64) -> [u64; 2] {
     const PLACE: u64 = 0x10_0000;
@@ -2135,17 +2148,10 @@ fn what_others_change_while_a_file_is_written_back_is_kept() {
         one.system.settle_objects(&mut host);
     }
     assert_eq!(one.system.objects.of_ino(ino), None);
-    let mut byte = [0];
     for (offset, is) in [(0, b'b'), (SIZE - 1, b'a')] {
-        let length = 1;
-        let read = Request::Read {
-            ino,
-            offset,
-            length,
-        };
-        host.fs(&read, &[], &mut byte).unwrap();
         assert_eq!(
-            byte[0], is,
+            stored(&mut host, ino, offset),
+            is,
             "S3: what was changed at {offset} is in the file"
         );
     }

@@ -10,19 +10,6 @@ const BOTH: u64 = (READ | WRITE) as u64;
 /// The open file of [`example`].
 const FILE: u64 = 4;
 
-/// The first byte of the page at this offset of a file, as the file system has it.
-fn stored(host: &mut Fake, ino: u64, offset: u64) -> u8 {
-    let mut byte = [0];
-    let length = 1;
-    let read = Request::Read {
-        ino,
-        offset,
-        length,
-    };
-    host.fs(&read, &[], &mut byte).unwrap();
-    byte[0]
-}
-
 /// Maps two pages of the example's file; returns the address, the file and its object.
 fn shared_file(process: &mut One, host: &mut Fake) -> (u64, u64, u64) {
     let size = [FILE, 2 * PAGE];
