@@ -2227,16 +2227,9 @@ fn who_waits_for_a_file_is_not_kept_waiting_by_a_crowd() {
                 ),
             }
         }
-        let mut byte = [0];
         for (offset, is) in [(0, b'a'), (SIZE - 1, b'b')] {
-            let length = 1;
-            let read = Request::Read {
-                ino,
-                offset,
-                length,
-            };
-            host.fs(&read, &[], &mut byte).unwrap();
-            assert_eq!(byte[0], is, "S3: what he had written is in the file");
+            let there = stored(&mut host, ino, offset);
+            assert_eq!(there, is, "S3: what he had written is in the file");
         }
     }
 }
