@@ -1065,6 +1065,15 @@ impl System {
         }
     }
 
+    /// The name by which another machine reaches this one at the port of a socket: the port, and the address that this
+    /// machine has towards the other one. `None` if the socket has no port, or there is no way back.
+    fn called(&self, near: u64, here: &Here, from: Place) -> Option<Name> {
+        let Some(Name::Port(_, port)) = self.sockets.find(near)?.name else {
+            return None;
+        };
+        Some(Name::Port(here.way(from.0)?, port))
+    }
+
     /// A connection has arrived at a listening socket.
     fn came(&mut self, link: Link, next: Link, from: Place, here: &Here) {
         let Some(linked) = self.outside.all.get(&link) else {
@@ -1072,15 +1081,8 @@ impl System {
         };
         let (payer, near) = (linked.payer, linked.near);
         // Sockets of one port at different addresses share the link of the first one.
-        let port = match self.sockets.find(near).and_then(|near| near.name.as_ref()) {
-            Some(Name::Port(_, port)) => Some(*port),
-            _ => None,
-        };
-        let at = here.way(from.0).zip(port);
-        let meant = at.and_then(|(own, port)| {
-            let found = self
-                .sockets
-                .by_name(&Name::Port(own, port), Style::Stream)?;
+        let meant = self.called(near, here, from).and_then(|called| {
+            let found = self.sockets.by_name(&called, Style::Stream)?;
             let socket = self.sockets.find(found)?;
             socket.takes_connections().then(|| (found, socket.payer()))
         });
@@ -1170,19 +1172,16 @@ impl System {
             return;
         };
         let name = Name::Port(from.0, from.1);
-        let own = match &linked.stage {
-            Stage::Bound(here) => here.way(from.0),
-            _ => None,
-        };
         // Sockets of one port at different addresses share the link of the first one.
-        let port = match self.sockets.find(linked.near).map(|near| &near.name) {
-            Some(Some(Name::Port(_, port))) => Some(*port),
+        let called = match &linked.stage {
+            Stage::Bound(here) => self.called(linked.near, here, from),
             _ => None,
         };
-        let meant = own.zip(port).and_then(|(own, port)| {
-            let at = Name::Port(own, port);
-            self.sockets.receiver(&at, Style::Datagram, Some(&name))
-        });
+        let of_name = |called| {
+            let all = &self.sockets;
+            all.receiver(&called, Style::Datagram, Some(&name))
+        };
+        let meant = called.and_then(of_name);
         let near = meant.unwrap_or(linked.near);
         let Some(socket) = self.sockets.find(near) else {
             return;
